@@ -1,0 +1,54 @@
+"""The arguments of a checked convolution call, and the gradient in the form that loops read."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from .._arguments import DataFormat
+from .._arrays import empty
+from .._geometry import Conv2D
+from . import _copy_loops as loops
+from . import _threads
+from ._adopt import adopt
+from ._halves import as_bits
+
+
+class Call(NamedTuple):
+    """The arguments of a call, checked; `weights` is the filter in the computing dtype."""
+
+    geometry: Conv2D
+    weights: NDArray[Any]
+    gradient: NDArray[Any]
+    data_format: DataFormat
+    result: NDArray[Any]
+
+    @property
+    def products(self) -> int:
+        """Number of multiply-adds."""
+        return self.gradient.size * math.prod(self.weights.shape[:3])
+
+    @property
+    def image_bytes(self) -> int:
+        """Size of the copy of an image's gradient that `channels_last` makes."""
+        as_it_is = self.data_format == "NHWC" and self.gradient.dtype == self.weights.dtype
+        return 0 if as_it_is else self.gradient[0].size * self.weights.itemsize
+
+
+def channels_last(call: Call, images: slice) -> NDArray[Any]:
+    """Give the gradient of some images flat, in NHWC order and the computing dtype."""
+    gradient = call.gradient[images]
+    dtype = call.weights.dtype
+    if call.data_format == "NHWC" and gradient.dtype == dtype:
+        return adopt(gradient)
+    copy = empty((gradient.size,), dtype, "the gradient of a few images in another form")
+    channels, pixels, strip = 1, gradient.size, 4096
+    if call.data_format == "NCHW":
+        channels, pixels, strip = gradient.shape[1], gradient.shape[2] * gradient.shape[3], 16
+    arguments = (channels, pixels, strip, adopt(as_bits(gradient)), copy)
+    tasks = gradient.size // (channels * pixels) * -(-pixels // strip)
+    both = loops.to_channels_last, loops.to_channels_last_parallel
+    _threads.run(*both, tasks, 0.5 * copy.size, arguments)
+    return adopt(copy)

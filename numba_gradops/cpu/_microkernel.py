@@ -1,0 +1,622 @@
+"""All the LLVM IR of this package: register tiles, a transpose, an atomic counter.
+
+Numba's loops cannot keep a tile of sums in registers: an array of accumulators lives in memory.
+So the innermost loops are written as LLVM IR here, once for every element type and vector width,
+and appear to Numba as functions (``@intrinsic``). LLVM turns them into what one would write by hand
+in assembly: on AVX-512 the inner loop of `channels` is 24 fused multiply-adds, two loads of weights
+and twelve broadcasts, with no spill.
+
+How a register tile works. A tile is `pixels` result pixels, times some channels, in `vectors`
+vectors of `lanes`. It is the sum over a list of *entries*; an entry is a filter tap (or a part of
+one, where there are very many output channels) and consists of four integers:
+
+====== ==================================================================================
+weight byte offset of the tap's weights
+shift  bytes from a pixel's base address to the gradient elements that the tap applies to
+mask   bit i says whether the tap reaches pixel i at all; if not, zeros are read instead
+terms  number of output channels; negative: afterwards, move the sums to the totals
+====== ==================================================================================
+
+Stride, dilation, padding and odd sizes are all in that table: the kernels have no special cases and
+no bounds checks. Partial sums that are moved to totals, whose rounding errors are added up beside
+them, make a long sum as accurate as a short one.
+
+Three kernels differ in what the lanes of a vector are:
+
+* `channels`: input channels. One gradient element is broadcast, times a vector of packed weights.
+* `terms`: output channels. A vector of gradients times a vector of weights as they lie in the
+  filter; the lanes are added up at the end. For few input channels.
+* `depthwise`: groups. A vector of gradients times a vector of weights, lane by lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
+ENTRY = 4  # integers in an entry
+
+_UNROLL = 4
+
+
+class Tile(NamedTuple):
+    """Shape of a register tile."""
+
+    pixels: int
+    vectors: int
+    lanes: int
+
+
+def _int(value: int) -> ir.Constant:
+    return ir.Constant(I64, value)
+
+
+class _Emitter:
+    """The vector operations that the kernels are made of, for one element type and width."""
+
+    def __init__(self, builder: ir.IRBuilder, element: ir.Type, lanes: int) -> None:
+        self.builder, self.element, self.lanes = builder, element, lanes
+        self.size = 4 if isinstance(element, ir.FloatType) else 8
+        self.vector = ir.VectorType(element, lanes)
+        self.zero = ir.Constant(self.vector, [0.0] * lanes)
+        self.suffix = f"v{lanes}f{8 * self.size}"
+
+    def _declare(self, name: str, result: ir.Type, arguments: Sequence[ir.Type]) -> Any:
+        return cgutils.get_or_insert_function(
+            self.builder.module, ir.FunctionType(result, arguments), name
+        )
+
+    def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
+        # fmuladd, not fma: without such an instruction it is a multiply and an add, not a call.
+        name = f"llvm.fmuladd.{self.suffix}"
+        return self.builder.call(self._declare(name, self.vector, [self.vector] * 3), [a, b, c])
+
+    def pointer(self, address: Any, pointee: ir.Type) -> Any:
+        return self.builder.inttoptr(address, pointee.as_pointer())
+
+    def load_int(self, address: Any, index: Any) -> Any:
+        return self.builder.load(self.builder.gep(self.pointer(address, I64), [index]))
+
+    def load(self, address: Any) -> Any:
+        return self.builder.load(self.pointer(address, self.vector), align=self.size)
+
+    def store(self, value: Any, address: Any) -> None:
+        self.builder.store(value, self.pointer(address, self.vector), align=self.size)
+
+    def splat(self, value: Any) -> Any:
+        undefined = ir.Constant(ir.VectorType(value.type, self.lanes), ir.Undefined)
+        first = self.builder.insert_element(undefined, value, ir.Constant(I32, 0))
+        zeros = ir.Constant(ir.VectorType(I32, self.lanes), [0] * self.lanes)
+        return self.builder.shuffle_vector(first, undefined, zeros)
+
+    def load_splat(self, address: Any) -> Any:
+        return self.splat(self.builder.load(self.pointer(address, self.element), align=self.size))
+
+    def mask(self, first: int, count: Any) -> Any:
+        """Give the lanes whose number, counted from `first`, is below `count`."""
+        numbers = [first + lane for lane in range(self.lanes)]
+        lanes = ir.Constant(ir.VectorType(I64, self.lanes), numbers)
+        return self.builder.icmp_signed("<", lanes, self.splat(count))
+
+    def load_masked(self, address: Any, mask: Any) -> Any:
+        pointer = self.pointer(address, self.vector)
+        arguments = [pointer.type, I32, mask.type, self.vector]
+        function = self._declare(f"llvm.masked.load.{self.suffix}.p0", self.vector, arguments)
+        align = ir.Constant(I32, self.size)
+        return self.builder.call(function, [pointer, align, mask, self.zero])
+
+    def store_masked(self, value: Any, address: Any, mask: Any) -> None:
+        pointer = self.pointer(address, self.vector)
+        arguments = [self.vector, pointer.type, I32, mask.type]
+        function = self._declare(f"llvm.masked.store.{self.suffix}.p0", ir.VoidType(), arguments)
+        self.builder.call(function, [value, pointer, ir.Constant(I32, self.size), mask])
+
+    def sum_lanes(self, value: Any) -> Any:
+        arguments = [self.element, self.vector]
+        function = self._declare(f"llvm.vector.reduce.fadd.{self.suffix}", self.element, arguments)
+        start = ir.Constant(self.element, -0.0)
+        # "reassoc" makes it a tree; the tree is the same for every call.
+        return self.builder.call(function, [start, value], fastmath=("reassoc",))
+
+    def add(self, address: Any, offset: Any) -> Any:
+        return self.builder.add(address, _int(offset) if isinstance(offset, int) else offset)
+
+    def scaled(self, value: Any, factor: int) -> Any:
+        return self.builder.mul(value, _int(factor))
+
+
+Grid = list[list[Any]]
+
+
+class _Sums:
+    """A grid of accumulators, as phi nodes at the head of a loop or behind a branch."""
+
+    def __init__(self, emit: _Emitter, rows: int, columns: int) -> None:
+        self.values: Grid = [
+            [emit.builder.phi(emit.vector) for _ in range(columns)] for _ in range(rows)
+        ]
+
+    def come_from(self, block: Any, values: Grid) -> None:
+        for phis, row in zip(self.values, values, strict=True):
+            for phi, value in zip(phis, row, strict=True):
+                phi.add_incoming(value, block)
+
+
+def _entry_loop(
+    emit: _Emitter,
+    rows: int,
+    columns: int,
+    arguments: dict[str, Any],
+    inner: Callable[[Any, list[Any], Any, Grid], Grid],
+) -> tuple[Grid, Any]:
+    """Emit the loop over entries; `inner` adds one entry to the sums.
+
+    Gives the sums, and whether totals were written. Behind it the builder stands in a new block.
+    """
+    builder = emit.builder
+    zeros = [[emit.zero] * columns for _ in range(rows)]
+    before = builder.block
+    head, move, tail, done = (
+        builder.append_basic_block(name) for name in ("entry", "move", "entry_end", "done")
+    )
+    none = builder.icmp_signed("<=", arguments["count"], _int(0))
+    builder.cbranch(none, done, head)
+
+    builder.position_at_end(head)
+    index, moved = builder.phi(I64), builder.phi(I1)
+    index.add_incoming(_int(0), before)
+    moved.add_incoming(ir.Constant(I1, 0), before)
+    sums = _Sums(emit, rows, columns)
+    sums.come_from(before, zeros)
+    at = emit.scaled(index, ENTRY)
+    weight, shift, mask, terms = (
+        emit.load_int(arguments["entries"], builder.add(at, _int(field))) for field in range(ENTRY)
+    )
+    moves = builder.icmp_signed("<", terms, _int(0))
+    terms = builder.select(moves, builder.neg(terms), terms)
+    gradients = []
+    for i in range(rows):
+        address = builder.add(emit.load_int(arguments["bases"], _int(i)), shift)
+        reached = builder.icmp_signed("!=", builder.and_(mask, _int(1 << i)), _int(0))
+        gradients.append(builder.select(reached, address, arguments["zeros"]))
+    added = inner(builder.add(arguments["weights"], weight), gradients, terms, sums.values)
+    last = builder.block
+    builder.cbranch(moves, move, tail)
+
+    builder.position_at_end(move)
+    for i in range(rows):
+        for j in range(columns):
+            _add_to_total(emit, arguments["totals"], i * columns + j, added[i][j], moved)
+    builder.branch(tail)
+
+    builder.position_at_end(tail)
+    kept, now_moved = _Sums(emit, rows, columns), builder.phi(I1)
+    kept.come_from(last, added)
+    kept.come_from(move, zeros)
+    now_moved.add_incoming(moved, last)
+    now_moved.add_incoming(ir.Constant(I1, 1), move)
+    following = builder.add(index, _int(1))
+    index.add_incoming(following, tail)
+    moved.add_incoming(now_moved, tail)
+    sums.come_from(tail, kept.values)
+    builder.cbranch(builder.icmp_signed("<", following, arguments["count"]), head, done)
+
+    builder.position_at_end(done)
+    final, any_moved = _Sums(emit, rows, columns), builder.phi(I1)
+    final.come_from(before, zeros)
+    final.come_from(tail, kept.values)
+    any_moved.add_incoming(ir.Constant(I1, 0), before)
+    any_moved.add_incoming(now_moved, tail)
+    return _with_totals(emit, final.values, any_moved, arguments["totals"]), any_moved
+
+
+def _total_addresses(emit: _Emitter, totals: Any, number: int) -> tuple[Any, Any]:
+    """Give where a total is kept, and where its rounding errors are."""
+    vector = emit.lanes * emit.size
+    return emit.add(totals, 2 * number * vector), emit.add(totals, (2 * number + 1) * vector)
+
+
+def _add_to_total(emit: _Emitter, totals: Any, number: int, value: Any, moved: Any) -> None:
+    """Add to a total and note the rounding error (Knuth's TwoSum); the first time, just keep it."""
+    builder = emit.builder
+    at, error_at = _total_addresses(emit, totals, number)
+    old = builder.select(moved, emit.load(at), emit.zero)
+    old_error = builder.select(moved, emit.load(error_at), emit.zero)
+    new = builder.fadd(old, value)
+    part = builder.fsub(new, old)
+    error = builder.fadd(builder.fsub(old, builder.fsub(new, part)), builder.fsub(value, part))
+    emit.store(new, at)
+    emit.store(builder.fadd(old_error, error), error_at)
+
+
+def _with_totals(emit: _Emitter, sums: Grid, moved: Any, totals: Any) -> Grid:
+    """Add totals, where there are any, to the sums of the last entries."""
+    builder = emit.builder
+    before = builder.block
+    add, after = builder.append_basic_block("totals"), builder.append_basic_block("store")
+    builder.cbranch(moved, add, after)
+    builder.position_at_end(add)
+    whole = []
+    for i, row in enumerate(sums):
+        line = []
+        for j, value in enumerate(row):
+            at, error_at = _total_addresses(emit, totals, i * len(row) + j)
+            total = builder.fadd(emit.load(at), value)
+            exact = builder.fadd(total, emit.load(error_at))
+            # The error of an infinite total is NaN.
+            finite = builder.fcmp_ordered("==", builder.fsub(total, total), emit.zero)
+            line.append(builder.select(finite, exact, total))
+        whole.append(line)
+    builder.branch(after)
+    builder.position_at_end(after)
+    result = _Sums(emit, len(sums), len(sums[0]))
+    result.come_from(before, sums)
+    result.come_from(add, whole)
+    return result.values
+
+
+def _loop_over_terms(
+    emit: _Emitter,
+    terms: Any,
+    sums: Grid,
+    step: Callable[[Any, Grid], Grid],
+    unroll: int,
+) -> Grid:
+    """Emit ``for k in range(terms): sums = step(k, sums)``, unrolled, with a rest."""
+    builder = emit.builder
+    rows, columns = len(sums), len(sums[0])
+    many = builder.and_(terms, _int(-unroll))
+
+    def loop(start: Any, limit: Any, values: Grid, repeat: int, name: str) -> tuple[Any, Grid]:
+        before = builder.block
+        body = builder.append_basic_block(name)
+        behind = builder.append_basic_block(f"{name}_end")
+        builder.cbranch(builder.icmp_signed("<", start, limit), body, behind)
+        builder.position_at_end(body)
+        k = builder.phi(I64)
+        k.add_incoming(start, before)
+        current = _Sums(emit, rows, columns)
+        current.come_from(before, values)
+        new = current.values
+        for number in range(repeat):
+            new = step(emit.add(k, number), new)
+        following = emit.add(k, repeat)
+        k.add_incoming(following, builder.block)
+        current.come_from(builder.block, new)
+        last = builder.block
+        builder.cbranch(builder.icmp_signed("<", following, limit), body, behind)
+        builder.position_at_end(behind)
+        after, k_after = _Sums(emit, rows, columns), builder.phi(I64)
+        after.come_from(before, values)
+        after.come_from(last, new)
+        k_after.add_incoming(start, before)
+        k_after.add_incoming(following, last)
+        return k_after, after.values
+
+    k, sums = loop(_int(0), many, sums, unroll, "many")
+    if unroll > 1:
+        k, sums = loop(k, terms, sums, 1, "rest")
+    return sums
+
+
+def _store_tile(emit: _Emitter, sums: Grid, arguments: dict[str, Any]) -> None:
+    """Store pixel i at ``result + outs[i]``, as many channels as are `wanted`."""
+    builder = emit.builder
+    columns = len(sums[0])
+    full = builder.icmp_signed(">=", arguments["wanted"], _int(columns * emit.lanes))
+
+    def store_all(store: Callable[[Any, Any, int], None]) -> None:
+        for i, row in enumerate(sums):
+            to = builder.add(arguments["result"], emit.load_int(arguments["outs"], _int(i)))
+            for j, value in enumerate(row):
+                store(value, emit.add(to, j * emit.lanes * emit.size), j)
+
+    with builder.if_else(full) as (then, otherwise):
+        with then:
+            store_all(lambda value, address, _: emit.store(value, address))
+        with otherwise:
+            masks = [emit.mask(j * emit.lanes, arguments["wanted"]) for j in range(columns)]
+            store_all(lambda value, address, j: emit.store_masked(value, address, masks[j]))
+
+
+_NAMES = (
+    "entries",  # address of the tile's entries
+    "count",  # how many there are
+    "bases",  # address of the gradient's address for each pixel
+    "outs",  # address of the result's byte offset for each pixel
+    "zeros",  # address of zeros, as many as an entry has terms
+    "weights",  # address that the entries' weight offsets count from
+    "totals",  # address of room for two tiles of sums
+    "result",  # address that `outs` counts from
+    "wanted",  # channels to store
+    "row",  # bytes from one input channel's weights to the next (kernel `terms` only)
+)
+
+
+def _kernel(element: ir.Type, tile: Tile, emit_body: Callable[..., None]) -> Any:
+    signature = types.void(*[types.intp] * len(_NAMES))
+
+    def kernel(
+        typingctx: Any, entries: Any, count: Any, bases: Any, outs: Any, zeros: Any,
+        weights: Any, totals: Any, result: Any, wanted: Any, row: Any,
+    ) -> Any:  # fmt: skip
+        def codegen(context: Any, builder: Any, _: Any, values: Any) -> Any:
+            arguments = dict(zip(_NAMES, values, strict=True))
+            emit_body(_Emitter(builder, element, tile.lanes), tile, arguments)
+            return context.get_dummy_value()
+
+        return signature, codegen
+
+    return intrinsic(kernel)
+
+
+def _channels_body(emit: _Emitter, tile: Tile, arguments: dict[str, Any]) -> None:
+    row_bytes = tile.vectors * emit.lanes * emit.size
+
+    def inner(weights: Any, gradients: list[Any], terms: Any, sums: Grid) -> Grid:
+        def step(k: Any, values: Grid) -> Grid:
+            at = emit.add(weights, emit.scaled(k, row_bytes))
+            vectors = [
+                emit.load(emit.add(at, j * emit.lanes * emit.size)) for j in range(tile.vectors)
+            ]
+            offset = emit.scaled(k, emit.size)
+            result = []
+            for i, row in enumerate(values):
+                x = emit.load_splat(emit.add(gradients[i], offset))
+                result.append(
+                    [emit.multiply_add(x, w, s) for w, s in zip(vectors, row, strict=True)]
+                )
+            return result
+
+        return _loop_over_terms(emit, terms, sums, step, _UNROLL)
+
+    sums, _ = _entry_loop(emit, tile.pixels, tile.vectors, arguments, inner)
+    _store_tile(emit, sums, arguments)
+
+
+def _terms_body(emit: _Emitter, tile: Tile, arguments: dict[str, Any]) -> None:
+    builder = emit.builder
+
+    def inner(weights: Any, gradients: list[Any], terms: Any, sums: Grid) -> Grid:
+        rows = [emit.add(weights, emit.scaled(arguments["row"], c)) for c in range(tile.vectors)]
+        whole = builder.and_(terms, _int(-emit.lanes))
+
+        def step(load: Callable[[Any], Any], values: Grid) -> Grid:
+            vectors = [load(row) for row in rows]
+            result = []
+            for i, row in enumerate(values):
+                x = load(gradients[i])
+                result.append(
+                    [emit.multiply_add(x, w, s) for w, s in zip(vectors, row, strict=True)]
+                )
+            return result
+
+        def at(k: Any) -> Callable[[Any], Any]:
+            offset = emit.scaled(k, emit.size)
+            return lambda address: emit.load(emit.add(address, offset))
+
+        chunks = builder.sdiv(whole, _int(emit.lanes))
+        sums = _loop_over_terms(
+            emit, chunks, sums, lambda k, v: step(at(emit.scaled(k, emit.lanes)), v), 1
+        )
+        before, rest = builder.block, builder.append_basic_block("part")
+        after = builder.append_basic_block("part_end")
+        builder.cbranch(builder.icmp_signed("<", whole, terms), rest, after)
+        builder.position_at_end(rest)
+        mask = emit.mask(0, builder.sub(terms, whole))
+        offset = emit.scaled(whole, emit.size)
+        partial = step(lambda a: emit.load_masked(emit.add(a, offset), mask), sums)
+        last = builder.block
+        builder.branch(after)
+        builder.position_at_end(after)
+        merged = _Sums(emit, len(sums), len(sums[0]))
+        merged.come_from(before, sums)
+        merged.come_from(last, partial)
+        return merged.values
+
+    sums, _ = _entry_loop(emit, tile.pixels, tile.vectors, arguments, inner)
+    for i, row in enumerate(sums):
+        to = builder.add(arguments["result"], emit.load_int(arguments["outs"], _int(i)))
+        for c, value in enumerate(row):
+            pointer = emit.pointer(emit.add(to, c * emit.size), emit.element)
+            builder.store(emit.sum_lanes(value), pointer, align=emit.size)
+
+
+def _depthwise_body(emit: _Emitter, tile: Tile, arguments: dict[str, Any]) -> None:
+    builder = emit.builder
+    columns = range(tile.vectors)
+    masks = [emit.mask(j * emit.lanes, arguments["wanted"]) for j in columns]
+
+    def inner(weights: Any, gradients: list[Any], _: Any, sums: Grid) -> Grid:
+        def load(address: Any, j: int) -> Any:
+            return emit.load_masked(emit.add(address, j * emit.lanes * emit.size), masks[j])
+
+        vectors = [load(weights, j) for j in columns]
+        return [
+            [emit.multiply_add(load(gradients[i], j), vectors[j], row[j]) for j in columns]
+            for i, row in enumerate(sums)
+        ]
+
+    del builder
+    sums, _ = _entry_loop(emit, tile.pixels, tile.vectors, arguments, inner)
+    _store_tile(emit, sums, arguments)
+
+
+def channels(element: ir.Type, tile: Tile) -> Any:
+    """Make the kernel whose lanes are input channels; weights are packed [term, channel]."""
+    return _kernel(element, tile, _channels_body)
+
+
+def terms(element: ir.Type, tile: Tile) -> Any:
+    """Make the kernel whose lanes are output channels; a tile has `vectors` input channels."""
+    return _kernel(element, tile, _terms_body)
+
+
+def depthwise(element: ir.Type, tile: Tile) -> Any:
+    """Make the kernel whose lanes are groups of one input and one output channel each."""
+    return _kernel(element, tile, _depthwise_body)
+
+
+def transpose(element: ir.Type, lanes: int) -> Any:
+    """Make a function that transposes a square block in registers.
+
+    ``f(source, source_row, target, target_row)``: addresses, and bytes from row to row.
+    """
+    signature = types.void(*[types.intp] * 4)
+
+    def kernel(typingctx: Any, source: Any, source_row: Any, target: Any, target_row: Any) -> Any:
+        def codegen(context: Any, builder: Any, _: Any, values: Any) -> Any:
+            source, source_row, target, target_row = values
+            emit = _Emitter(builder, element, lanes)
+            rows = [emit.load(emit.add(source, emit.scaled(source_row, i))) for i in range(lanes)]
+            # Exchange the off-diagonal halves of blocks of 2, 4, 8, ... rows and columns.
+            half = 1
+            while half < lanes:
+                numbers = range(lanes)
+                low = [n if not n & half else lanes + n - half for n in numbers]
+                high = [n + half if not n & half else lanes + n for n in numbers]
+                masks = [ir.Constant(ir.VectorType(I32, lanes), order) for order in (low, high)]
+                for i in range(lanes):
+                    if not i & half:
+                        a, b = rows[i], rows[i + half]
+                        rows[i], rows[i + half] = (builder.shuffle_vector(a, b, m) for m in masks)
+                half *= 2
+            for i, row in enumerate(rows):
+                emit.store(row, emit.add(target, emit.scaled(target_row, i)))
+            return context.get_dummy_value()
+
+        return signature, codegen
+
+    return intrinsic(kernel)
+
+
+# Winograd's minimal filtering F(4, 3): 4 outputs of a 3-tap filter from 6 inputs with 6 products.
+# Each matrix is a list of rows; a row is a linear form in the inputs.
+_GRADIENT_FORMS = (
+    (4, 0, -5, 0, 1, 0),
+    (0, -4, -4, 1, 1, 0),
+    (0, 4, -4, -1, 1, 0),
+    (0, -2, -1, 2, 1, 0),
+    (0, 2, -1, -2, 1, 0),
+    (0, 4, 0, -5, 0, 1),
+)
+_FILTER_FORMS = (
+    (1 / 4, 0, 0),
+    (-1 / 6, -1 / 6, -1 / 6),
+    (-1 / 6, 1 / 6, -1 / 6),
+    (1 / 24, 1 / 12, 1 / 6),
+    (1 / 24, -1 / 12, 1 / 6),
+    (0, 0, 1),
+)
+_RESULT_FORMS = (
+    (1, 1, 1, 1, 1, 0),
+    (0, 1, -1, 2, -2, 0),
+    (0, 1, 1, 4, 4, 0),
+    (0, 1, -1, 8, -8, 1),
+)
+FORMS = {"gradient": _GRADIENT_FORMS, "filter": _FILTER_FORMS, "result": _RESULT_FORMS}
+
+
+def linear_forms(element: ir.Type, lanes: int, forms: Sequence[Sequence[float]]) -> Any:
+    """Make a function that evaluates linear forms on vectors, lane by lane.
+
+    ``f(source, source_step, target, target_step, vectors)``: input i lies at ``source + i *
+    source_step`` bytes, form j goes to ``target + j * target_step``; so for several `vectors` of
+    lanes one behind the other.
+    """
+    signature = types.void(*[types.intp] * 5)
+
+    def kernel(
+        typingctx: Any, source: Any, source_step: Any, target: Any, target_step: Any, vectors: Any
+    ) -> Any:
+        def codegen(context: Any, builder: Any, _: Any, values: Any) -> Any:
+            source, source_step, target, target_step, vectors = values
+            emit = _Emitter(builder, element, lanes)
+
+            def step(k: Any, nothing: Grid) -> Grid:
+                offset = emit.scaled(k, lanes * emit.size)
+                start = emit.add(source, offset)
+                inputs = [
+                    emit.load(emit.add(start, emit.scaled(source_step, i)))
+                    for i in range(len(forms[0]))
+                ]
+                for j, form in enumerate(forms):
+                    to = emit.add(emit.add(target, offset), emit.scaled(target_step, j))
+                    emit.store(_evaluate(emit, form, inputs), to)
+                return nothing
+
+            _loop_over_terms(emit, vectors, [[]], step, 1)
+            return context.get_dummy_value()
+
+        return signature, codegen
+
+    return intrinsic(kernel)
+
+
+def _evaluate(emit: _Emitter, form: Sequence[float], inputs: list[Any]) -> Any:
+    total = None
+    for factor, value in zip(form, inputs, strict=True):
+        if factor == 0:
+            continue
+        constant = ir.Constant(emit.vector, [float(factor)] * emit.lanes)
+        if total is None:
+            total = value if factor == 1 else emit.builder.fmul(value, constant)
+        elif factor == 1:
+            total = emit.builder.fadd(total, value)
+        elif factor == -1:
+            total = emit.builder.fsub(total, value)
+        else:
+            total = emit.multiply_add(value, constant, total)
+    return total
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def next_number(typingctx: Any, counter: Any) -> Any:
+    """Fetch the number at an address and add one to it, for all threads at once."""
+
+    def codegen(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], I64.as_pointer())
+        return builder.atomic_rmw("add", pointer, _int(1), "monotonic")
+
+    return types.intp(types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def bits_of(typingctx: Any, value: Any) -> Any:
+    """See a float32 as the uint32 that stands for it in memory."""
+
+    def codegen(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], I32)
+
+    return types.uint32(types.float32), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def from_bits(typingctx: Any, bits: Any) -> Any:
+    """See a uint32 as the float32 that it stands for in memory."""
+
+    def codegen(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.uint32), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def copy_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
+    """Copy bytes between two addresses whose ranges do not overlap; give their number back."""
+
+    def codegen(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        target, source, count = arguments
+        byte = ir.IntType(8).as_pointer()
+        cgutils.raw_memcpy(
+            builder, builder.inttoptr(target, byte), builder.inttoptr(source, byte), count, 1
+        )
+        return count
+
+    return types.intp(types.intp, types.intp, types.intp), codegen

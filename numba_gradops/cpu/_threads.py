@@ -1,0 +1,107 @@
+"""When a loop runs on Numba's threads, and when on the caller's alone.
+
+Some of these would otherwise end or stop the process, one would only be slow:
+
+* GNU OpenMP ends a forked child that uses threads after its parent did.
+* The workqueue layer aborts when two Python threads start parallel loops at once, or one starts
+  inside another. So one loop at a time may be parallel; whoever finds the threads taken
+  computes alone, which on a busy machine costs nothing.
+* A child forked while another thread compiles would wait for that thread for ever.
+* Waking threads takes longer than a small loop.
+
+The result never depends on the choice: the same compiled body works on the same tasks.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core.compiler_lock import global_compiler_lock
+from numba.np.ufunc import parallel as numba_threads
+from numpy.typing import NDArray
+
+# Estimated nanoseconds on one thread below which a call stays there. Waking a thread that sleeps
+# takes up to 0.1 ms, and far more where another process keeps its core busy.
+SERIAL_BELOW = 150_000
+
+_threads_free = threading.Lock()
+_forked = False
+_wish = threading.local()
+
+
+def _after_fork_in_child() -> None:
+    global_compiler_lock.release()
+    global _forked  # noqa: PLW0603 - one fact about the process, set once
+    # Without the private flag of a Numba that changed, assume the worst: stay serial.
+    _forked = _forked or getattr(numba_threads, "_is_initialized", True)
+
+
+if hasattr(os, "register_at_fork"):
+    # A fork waits for another thread's compilation: its lock would stay closed in the child.
+    os.register_at_fork(
+        before=global_compiler_lock.acquire,
+        after_in_parent=global_compiler_lock.release,
+        after_in_child=_after_fork_in_child,
+    )
+
+
+@contextmanager
+def always_parallel() -> Iterator[None]:
+    """Run the parallel loops in this Python thread, however small the call: to compile them."""
+    _wish.parallel = True
+    try:
+        yield
+    finally:
+        _wish.parallel = False
+
+
+def run(
+    body: Callable[..., None],
+    parallel: Callable[..., None],
+    tasks: int,
+    work: float,
+    arguments: tuple[Any, ...],
+    scratch: int = 0,
+) -> None:
+    """Have one or several threads work on tasks that they number with a common counter.
+
+    `body` takes the counter and `arguments`, `parallel` the number of threads before that. `work`
+    is about how many nanoseconds all tasks take on one thread; `scratch` is the working memory
+    in bytes that each thread allocates before it takes a task.
+    """
+    counter = np.zeros(1, np.int64)
+    wished = getattr(_wish, "parallel", False)
+    alone = (tasks < 2 or work < SERIAL_BELOW) and not wished
+    if not (alone or _forked) and _threads_free.acquire(blocking=False):
+        try:
+            threads = min(numba.get_num_threads(), tasks)
+            if threads > 1 or wished:
+                _call(parallel, (threads, counter, *arguments))
+                _require_all(counter, tasks, scratch)
+                return
+        finally:
+            _threads_free.release()
+    _call(body, (counter, *arguments))
+    _require_all(counter, tasks, scratch)
+
+
+def _call(loop: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    try:
+        loop(*arguments)
+    except SystemError as error:
+        # How a failed allocation inside a loop without the GIL shows; the counter tells the rest.
+        if not isinstance(error.__cause__, MemoryError):
+            raise
+
+
+def _require_all(counter: NDArray[np.int64], tasks: int, scratch: int) -> None:
+    """Raise MemoryError if tasks are left: every thread failed to get its working memory."""
+    if counter[0] < tasks:
+        msg = f"the working memory of a thread needs {scratch} bytes"
+        raise MemoryError(msg)

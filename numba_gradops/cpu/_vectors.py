@@ -1,0 +1,43 @@
+"""Sizes of register tiles, for the vector registers of the processor that Numba compiles for."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from numba.core.registry import cpu_target
+
+
+class Vectors(NamedTuple):
+    """Width of a vector register in bytes, and how many there are."""
+
+    width: int
+    registers: int
+
+
+@lru_cache(maxsize=1)
+def vectors() -> Vectors:
+    """Look at what Numba's code generator may use (which environment variables can change)."""
+    triple, _, features = cpu_target.target_context.codegen().magic_tuple()
+    enabled = {name[1:] for name in features.split(",") if name.startswith("+")}
+    if "avx512f" in enabled:
+        return Vectors(64, 32)
+    if "avx2" in enabled or "avx" in enabled:
+        return Vectors(32, 16)
+    if triple.startswith(("aarch64", "arm64")):
+        return Vectors(16, 32)
+    return Vectors(16, 16)
+
+
+def lanes(itemsize: int) -> int:
+    """Give the number of elements in a vector register."""
+    return vectors().width // itemsize
+
+
+def pixels_beside(columns: int) -> int:
+    """Give how many pixels, times `columns` vectors, fit in the registers as sums.
+
+    Beside the sums the inner loop needs `columns` registers for weights and one for gradients.
+    """
+    room = (vectors().registers - columns - 1) // columns
+    return max(2, min(12, room // 2 * 2))
