@@ -1,0 +1,129 @@
+"""Compile ahead of the first real call, for images of containers and for clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from . import _arguments, _dtypes
+from ._conv2d import conv2d_backprop_input
+from ._fractional_pool import fractional_avg_pool_grad
+
+_DEFAULT = ("float32", "float64")
+
+
+def dtype_named(name: str) -> np.dtype[Any]:
+    """Give the dtype of this name; bfloat16 needs ml_dtypes, else it is an ImportError."""
+    if name == "bfloat16":
+        try:
+            import ml_dtypes
+        except ImportError as missing:
+            msg = "bfloat16 needs ml_dtypes: pip install 'numba-gradops[bfloat16]'"
+            raise ImportError(msg) from missing
+        name = ml_dtypes.bfloat16
+    dtype: np.dtype[Any] = np.dtype(name)
+    return dtype
+
+
+def _convolutions(
+    dtype: np.dtype[Any], device: str | None
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    """List a small call for each kind of loop that convolutions of this dtype can take."""
+    kinds = [("a few products", 8, 2, 2, 1, "direct")]
+    if dtype.kind != "i":
+        # 37 channels: some fill the vectors of any processor, and some are left over.
+        kinds += [("many channels", 37, 12, 8, 1, "direct")]
+        kinds += [(f"{n} channels", n, 12, 64, 1, "direct") for n in (1, 2, 3, 4)]
+        kinds += [("depthwise", 8, 12, 8, 8, "direct")]
+    if dtype.name in ("float32", "float64"):
+        kinds += [("Winograd", 64, 12, 64, 1, "winograd")]
+    for what, channels, side, outs, groups, algorithm in kinds:
+        gradient = np.ones((1, side, side, outs), dtype)
+        yield (
+            what,
+            partial(
+                conv2d_backprop_input,
+                (1, side, side, channels),
+                np.ones((3, 3, channels // groups, outs), dtype),
+                gradient,
+                [1, 1, 1, 1],
+                "SAME",
+                device=device,
+                algorithm=algorithm,
+            ),
+        )
+
+
+def _steps(name: str, device: str | None) -> list[tuple[str, Callable[[], object]]]:
+    """List the calls that compile all that `name` needs."""
+    dtype = dtype_named(name)
+    steps = []
+    if name in _dtypes.CONV2D:
+        steps += [
+            (f"conv2d_backprop_input {name}, {what}", call)
+            for what, call in _convolutions(dtype, device)
+        ]
+    if name in _dtypes.POOL:
+        gradient, ends = np.ones((1, 2, 2, 8), dtype), range(3)
+        pool = partial(
+            fractional_avg_pool_grad, gradient.shape, gradient, ends, ends, device=device
+        )
+        steps.append((f"fractional_avg_pool_grad {name}", pool))
+    return steps
+
+
+def warmup(
+    dtypes: Iterable[str] = _DEFAULT,
+    *,
+    device: str | None = None,
+    progress: Callable[[int, int, str], object] | None = None,
+) -> None:
+    """Compile both functions for the given dtypes, so that later calls do not have to.
+
+    Serial and parallel loops are compiled, whatever the number of threads. With the cache on (the
+    default) later processes profit too, on the same kind of processor.
+
+    Parameters
+    ----------
+    dtypes : iterable of str, default ('float32', 'float64')
+        Names of dtypes; a name that only one of the functions takes is compiled for that one.
+    device : {None, 'cpu', 'cuda', 'cuda:N'}, optional
+        Device to compile for; None is the CPU.
+    progress : callable, optional
+        Called as ``progress(done, total, what)`` before each step, and once at the end.
+
+    Raises
+    ------
+    ValueError
+        If a dtype is not one that this package computes in.
+    ImportError
+        If bfloat16 is wanted and ml_dtypes is not installed.
+
+    Examples
+    --------
+    >>> from numba_gradops import warmup
+    >>> warmup(["float32"])
+    """
+    names = [dtypes] if isinstance(dtypes, str) else list(dtypes)
+    supported = tuple(dict.fromkeys(_dtypes.CONV2D + _dtypes.POOL))
+    for name in names:
+        if name not in supported:
+            msg = (
+                f"dtypes must be names among {', '.join(supported)}; "
+                f"got {_arguments.describe(name)}"
+            )
+            raise ValueError(msg)
+    from .cpu import _threads  # imports Numba
+
+    steps = [step for name in names for step in _steps(name, device)]
+    for done, (what, call) in enumerate(steps):
+        if progress:
+            progress(done, len(steps), what)
+        call()
+        with _threads.always_parallel():
+            call()
+    if progress:
+        progress(len(steps), len(steps), "done")

@@ -1,0 +1,5 @@
+"""TensorFlow's dotted path ``compat``."""
+
+from . import v1
+
+__all__ = ["v1"]
