@@ -1,0 +1,121 @@
+"""Results of more than 2**31 elements, on sparse files: only the pages touched take memory.
+
+The compiled loops are run for the last block of a very large result; an offset cut to 32 bits
+would write elsewhere, or crash.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from numba_gradops import _geometry
+from numba_gradops.cpu import (
+    _exact,
+    _exact_loops,
+    _fractional_pool_loops,
+    _tiled,
+    _tiled_loops,
+)
+from numba_gradops.cpu._call import Call
+
+IMAGES, ROWS, COLS, CHANNELS = 2, 2**14, 2**12, 17  # 2**31 + 2**27 elements
+
+
+@pytest.fixture
+def sparse(tmp_path: Path):
+    """Give a factory of float32 arrays of zeros in sparse files."""
+
+    def make(name: str, elements: int) -> np.ndarray:
+        try:
+            return np.asarray(np.memmap(tmp_path / name, np.float32, "w+", shape=(elements,)))
+        except OSError as error:
+            pytest.skip(f"no sparse file of {4 * elements} bytes: {error}")
+
+    return make
+
+
+def frozen(array: np.ndarray) -> np.ndarray:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def call_of(sparse, data_format: str) -> tuple[Call, tuple[int, ...]]:
+    """Make a 1x1 convolution that triples the gradient; only its last pixel is not zero."""
+    order = (0, 1, 2, 3) if data_format == "NHWC" else (0, 3, 1, 2)
+    shape = (IMAGES, ROWS, COLS, CHANNELS)
+    sizes = tuple(shape[axis] for axis in order)
+    weights = np.eye(CHANNELS, dtype=np.float32).reshape(1, 1, CHANNELS, CHANNELS) * 3
+    geometry = _geometry.conv2d(
+        sizes, weights.shape, sizes, (1,) * 4, (1,) * 4, "SAME", data_format
+    )
+    gradient = sparse("gradient", IMAGES * ROWS * COLS * CHANNELS)
+    gradient[-CHANNELS:] = np.arange(1, CHANNELS + 1)  # in the order that the loops read
+    result = sparse("result", IMAGES * ROWS * COLS * CHANNELS)
+    return Call(geometry, weights, gradient, data_format, result), sizes
+
+
+def assert_last_pixel_is_right(call: Call, sizes: tuple[int, ...]) -> None:
+    result = call.result.reshape(sizes)
+    last = result[-1, -1, -1] if call.data_format == "NHWC" else result[-1, :, -1, -1]
+    np.testing.assert_array_equal(last, 3 * np.arange(1, CHANNELS + 1))
+
+
+@pytest.mark.parametrize(
+    ("data_format", "form"),
+    [
+        ("NHWC", _exact_loops.CHANNELS),
+        ("NCHW", _exact_loops.CHANNELS),
+        ("NHWC", _exact_loops.DOT),
+    ],
+)
+def test_offsets_of_the_exact_loops_are_64_bit(sparse, data_format, form):
+    call, sizes = call_of(sparse, data_format)
+    layout = _exact._layout(call, form, IMAGES)
+    tasks = IMAGES * ROWS * layout.column_blocks
+    _exact_loops.gather(
+        np.array([tasks - 1]),
+        tasks,
+        call.geometry.rows,
+        call.geometry.cols,
+        layout,
+        frozen(call.weights.ravel()),
+        frozen(call.gradient),
+        call.result,
+    )
+    assert_last_pixel_is_right(call, sizes)
+
+
+@pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
+def test_offsets_of_the_tiles_are_64_bit(sparse, data_format):
+    call, sizes = call_of(sparse, data_format)
+    for part, plan, first_tasks, _ in _tiled._planned(call, IMAGES):
+        for block in range(1, part.blocks + 1):
+            _tiled_loops.work(
+                np.array([block * plan.tile_groups - 1]),
+                plan._replace(tasks=block * plan.tile_groups),
+                call.geometry.rows,
+                call.geometry.cols,
+                first_tasks,
+                _tiled.packed(call, part),
+                frozen(call.gradient),
+                call.result,
+            )
+    assert_last_pixel_is_right(call, sizes)
+
+
+def test_pooling_offsets_are_64_bit(sparse):
+    gradient = sparse("gradient", IMAGES * ROWS * COLS * CHANNELS)
+    gradient[-CHANNELS:] = np.arange(1, CHANNELS + 1)
+    result = sparse("result", IMAGES * ROWS * COLS * CHANNELS)
+    axes = []
+    for size in (ROWS, COLS):
+        cells = _geometry._cells("rows", np.arange(size + 1), size, size, overlapping=False)
+        axes.append(_fractional_pool_loops.Axis(*cells, *_geometry.segments(cells, size)))
+    sizes = _fractional_pool_loops.Sizes(ROWS, COLS, ROWS, COLS, CHANNELS)
+    tasks = IMAGES * ROWS
+    _fractional_pool_loops.gather(
+        np.array([tasks - 1]), tasks, sizes, *axes, np.arange(ROWS + 1), frozen(gradient), result
+    )
+    np.testing.assert_array_equal(result[-CHANNELS:], np.arange(1, CHANNELS + 1))
