@@ -1,0 +1,1 @@
+"""Benchmarks that airspeed velocity tracks over time; see benchmarks/README.md."""
