@@ -154,11 +154,8 @@ def _entry_loop(
     columns: int,
     arguments: dict[str, Any],
     inner: Callable[[Any, list[Any], Any, Grid], Grid],
-) -> tuple[Grid, Any]:
-    """Emit the loop over entries; `inner` adds one entry to the sums.
-
-    Gives the sums, and whether totals were written. Behind it the builder stands in a new block.
-    """
+) -> Grid:
+    """Emit the loop over entries, of which `inner` adds one to the sums, and give the sums."""
     builder = emit.builder
     zeros = [[emit.zero] * columns for _ in range(rows)]
     before = builder.block
@@ -213,7 +210,7 @@ def _entry_loop(
     final.come_from(tail, kept.values)
     any_moved.add_incoming(ir.Constant(I1, 0), before)
     any_moved.add_incoming(now_moved, tail)
-    return _with_totals(emit, final.values, any_moved, arguments["totals"]), any_moved
+    return _with_totals(emit, final.values, any_moved, arguments["totals"])
 
 
 def _total_addresses(emit: _Emitter, totals: Any, number: int) -> tuple[Any, Any]:
@@ -376,7 +373,7 @@ def _channels_body(emit: _Emitter, tile: Tile, arguments: dict[str, Any]) -> Non
 
         return _loop_over_terms(emit, terms, sums, step, _UNROLL)
 
-    sums, _ = _entry_loop(emit, tile.pixels, tile.vectors, arguments, inner)
+    sums = _entry_loop(emit, tile.pixels, tile.vectors, arguments, inner)
     _store_tile(emit, sums, arguments)
 
 
@@ -420,7 +417,7 @@ def _terms_body(emit: _Emitter, tile: Tile, arguments: dict[str, Any]) -> None:
         merged.come_from(last, partial)
         return merged.values
 
-    sums, _ = _entry_loop(emit, tile.pixels, tile.vectors, arguments, inner)
+    sums = _entry_loop(emit, tile.pixels, tile.vectors, arguments, inner)
     for i, row in enumerate(sums):
         to = builder.add(arguments["result"], emit.load_int(arguments["outs"], _int(i)))
         for c, value in enumerate(row):
@@ -429,7 +426,6 @@ def _terms_body(emit: _Emitter, tile: Tile, arguments: dict[str, Any]) -> None:
 
 
 def _depthwise_body(emit: _Emitter, tile: Tile, arguments: dict[str, Any]) -> None:
-    builder = emit.builder
     columns = range(tile.vectors)
     masks = [emit.mask(j * emit.lanes, arguments["wanted"]) for j in columns]
 
@@ -443,8 +439,7 @@ def _depthwise_body(emit: _Emitter, tile: Tile, arguments: dict[str, Any]) -> No
             for i, row in enumerate(sums)
         ]
 
-    del builder
-    sums, _ = _entry_loop(emit, tile.pixels, tile.vectors, arguments, inner)
+    sums = _entry_loop(emit, tile.pixels, tile.vectors, arguments, inner)
     _store_tile(emit, sums, arguments)
 
 
