@@ -121,7 +121,11 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         (2, 2, 160, "_tiled_loops Terms2"),
         (6, 3, 160, "_tiled_loops Terms3"),
         (4, 4, 160, "_tiled_loops Terms4"),
-        (40, 1, 40, "_tiled_loops Depthwise"),
+        (5, 5, 48, "_tiled_loops Terms4"),
+        (40, 1, 40, "_tiled_loops Grouped1"),
+        (44, 2, 44, "_tiled_loops Grouped2"),
+        (44, 4, 44, "_tiled_loops Grouped4"),
+        (40, 8, 40, "_tiled_loops Grouped8"),
         (40, 1, 80, "_tiled_loops Terms1"),
         (3, 3, 2, "_exact_loops Axis"),
     ],
@@ -168,6 +172,22 @@ def test_long_sums_stay_within_the_documented_error(rng, algorithm, channels):
     exact = _reference.conv2d_backprop_input(**arguments)
     bound = 3e-6 if algorithm == "direct" or channels < 32 else WINOGRAD["float32"]
     assert np.abs(result - exact).max() <= bound * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("channels", [32, 16, 2])
+@pytest.mark.parametrize("outs", [9000, 20011])
+def test_very_long_sums_are_carried_to_grand_totals(channels, outs):
+    """Equal terms are the worst case: rounding errors of a plain sum all have the same sign."""
+    arguments = {
+        "input_sizes": [1, 5, 5, channels],
+        "filter": np.full((2, 3, channels, outs), 0.1, np.float32),
+        "out_backprop": np.full((1, 5, 5, outs), 0.7, np.float32),
+        "strides": [1, 1, 1, 1],
+        "padding": "SAME",
+    }
+    result = conv2d_backprop_input(**arguments, algorithm="direct")
+    exact = _reference.conv2d_backprop_input(**arguments)
+    assert np.abs(result - exact).max() <= 3e-6 * np.abs(exact).max()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])

@@ -90,14 +90,13 @@ def test_offsets_of_the_exact_loops_are_64_bit(sparse, data_format, form):
 @pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
 def test_offsets_of_the_tiles_are_64_bit(sparse, data_format):
     call, sizes = call_of(sparse, data_format)
-    for part, plan, first_tasks, _ in _tiled._planned(call, IMAGES):
-        for block in range(1, part.blocks + 1):
+    for part, plan, _ in _tiled._planned(call, IMAGES):
+        for last in range(plan.tile_groups, plan.tasks + 1, plan.tile_groups):
             _tiled_loops.work(
-                np.array([block * plan.tile_groups - 1]),
-                plan._replace(tasks=block * plan.tile_groups),
+                np.array([last - 1]),
+                plan._replace(tasks=last),
                 call.geometry.rows,
                 call.geometry.cols,
-                first_tasks,
                 _tiled.packed(call, part),
                 frozen(call.gradient),
                 call.result,

@@ -7,26 +7,29 @@ in assembly: on AVX-512 the inner loop of `channels` is 24 fused multiply-adds, 
 and twelve broadcasts, with no spill.
 
 How a register tile works. A tile is `pixels` result pixels, times some channels, in `vectors`
-vectors of `lanes`. It is the sum over a list of *entries*; an entry is a filter tap (or a part of
-one, where there are very many output channels) and consists of four integers:
+vectors of `lanes`. It is the sum over a list of *entries*; an entry is a filter tap, a part of one
+(where there are very many output channels) or several that lie side by side. It consists of four
+integers:
 
 ====== ==================================================================================
 weight byte offset of the tap's weights
-shift  bytes from a pixel's base address to the gradient elements that the tap applies to
-mask   bit i says whether the tap reaches pixel i at all; if not, zeros are read instead
-terms  number of output channels; negative: afterwards, move the sums to the totals
+shift  bytes from a pixel's place in the gradient to the elements that the tap applies to
+mask   bit i says whether the tap reaches pixel i at all; if not, zeros are read instead.
+       Higher bits: what happens to the sums afterwards
+terms  number of products for each sum
 ====== ==================================================================================
 
 Stride, dilation, padding and odd sizes are all in that table: the kernels have no special cases and
-no bounds checks. Partial sums that are moved to totals, whose rounding errors are added up beside
-them, make a long sum as accurate as a short one.
+no bounds checks. Sums are moved to totals now and then, and totals carried to grand totals: so that
+a long sum is about as accurate as a short one.
 
 Three kernels differ in what the lanes of a vector are:
 
 * `channels`: input channels. One gradient element is broadcast, times a vector of packed weights.
 * `terms`: output channels. A vector of gradients times a vector of weights as they lie in the
   filter; the lanes are added up at the end. For few input channels.
-* `depthwise`: groups. A vector of gradients times a vector of weights, lane by lane.
+* `grouped`: input channels of small groups. Every lane takes its group's gradients, in turn, from a
+  vector of them, times a vector of packed weights; depthwise, the group is the lane.
 """
 
 from __future__ import annotations
@@ -42,7 +45,13 @@ from numba.extending import intrinsic
 I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 ENTRY = 4  # integers in an entry
 
+# Bits of an entry's mask. After the entry: add the sums to the totals, or, the first time, make
+# them the totals; then add the totals to the grand totals, or make them the grand totals.
+MOVE, FIRST_MOVE, CARRY, FIRST_CARRY = (1 << bit for bit in range(32, 36))
+
 _UNROLL = 4
+LINE = 64  # bytes in a cache line
+_WEIGHTS_AHEAD = 24  # rows of packed weights to fetch in advance: the second-level cache is slow
 
 
 class Tile(NamedTuple):
@@ -117,12 +126,38 @@ class _Emitter:
         function = self._declare(f"llvm.masked.store.{self.suffix}.p0", ir.VoidType(), arguments)
         self.builder.call(function, [value, pointer, ir.Constant(I32, self.size), mask])
 
-    def sum_lanes(self, value: Any) -> Any:
-        arguments = [self.element, self.vector]
-        function = self._declare(f"llvm.vector.reduce.fadd.{self.suffix}", self.element, arguments)
-        start = ir.Constant(self.element, -0.0)
-        # "reassoc" makes it a tree; the tree is the same for every call.
-        return self.builder.call(function, [start, value], fastmath=("reassoc",))
+    def sums_of_lanes(self, values: list[Any]) -> list[Any]:
+        """Add up the lanes of each vector; sum i is lane i % lanes of vector i // lanes.
+
+        A tree: halves are added, and what is left of two vectors becomes one that holds both.
+        """
+        half = self.lanes // 2
+        while half:
+            if len(values) % 2:
+                values = [*values, self.zero if len(values) > 1 else values[0]]
+            low = [n for n in range(2 * self.lanes) if not n & half]
+            high = [n + half for n in low]
+            values = [
+                self.builder.fadd(self.pick(a, b, low), self.pick(a, b, high))
+                for a, b in zip(values[::2], values[1::2], strict=True)
+            ]
+            half //= 2
+        return values
+
+    def pick(self, a: Any, b: Any, order: Sequence[int]) -> Any:
+        """Give some lanes of two vectors, whose numbers run on from the first to the second."""
+        numbers = ir.Constant(ir.VectorType(I32, self.lanes), list(order))
+        return self.builder.shuffle_vector(a, b, numbers)
+
+    def prefetch(self, address: Any, level: int) -> None:
+        """Have a cache line ready; level 3 is the nearest cache. Any address will do."""
+        pointer = self.pointer(address, ir.IntType(8))
+        function = self._declare("llvm.prefetch.p0", ir.VoidType(), [pointer.type, I32, I32, I32])
+        read, data = ir.Constant(I32, 0), ir.Constant(I32, 1)
+        self.builder.call(function, [pointer, read, ir.Constant(I32, level), data])
+
+    def has(self, bits: Any, bit: int) -> Any:
+        return self.builder.icmp_signed("!=", self.builder.and_(bits, _int(bit)), _int(0))
 
     def add(self, address: Any, offset: Any) -> Any:
         return self.builder.add(address, _int(offset) if isinstance(offset, int) else offset)
@@ -166,96 +201,110 @@ def _entry_loop(
     builder.cbranch(none, done, head)
 
     builder.position_at_end(head)
-    index, moved = builder.phi(I64), builder.phi(I1)
+    index = builder.phi(I64)
     index.add_incoming(_int(0), before)
-    moved.add_incoming(ir.Constant(I1, 0), before)
     sums = _Sums(emit, rows, columns)
     sums.come_from(before, zeros)
     at = emit.scaled(index, ENTRY)
     weight, shift, mask, terms = (
         emit.load_int(arguments["entries"], builder.add(at, _int(field))) for field in range(ENTRY)
     )
-    moves = builder.icmp_signed("<", terms, _int(0))
-    terms = builder.select(moves, builder.neg(terms), terms)
+    start = builder.add(arguments["gradient"], shift)
     gradients = []
     for i in range(rows):
-        address = builder.add(emit.load_int(arguments["bases"], _int(i)), shift)
-        reached = builder.icmp_signed("!=", builder.and_(mask, _int(1 << i)), _int(0))
+        address = builder.add(emit.load_int(arguments["bases"], _int(i)), start)
+        reached = emit.has(mask, 1 << i)
         gradients.append(builder.select(reached, address, arguments["zeros"]))
+    _fetch_ahead(emit, arguments, index)
     added = inner(builder.add(arguments["weights"], weight), gradients, terms, sums.values)
     last = builder.block
-    builder.cbranch(moves, move, tail)
+    builder.cbranch(emit.has(mask, MOVE), move, tail)
 
     builder.position_at_end(move)
-    for i in range(rows):
-        for j in range(columns):
-            _add_to_total(emit, arguments["totals"], i * columns + j, added[i][j], moved)
+    first = emit.has(mask, FIRST_MOVE)
+    for number, value in enumerate(value for row in added for value in row):
+        at, _ = _total_addresses(emit, arguments["totals"], number)
+        old = builder.select(first, emit.zero, emit.load(at))
+        emit.store(builder.fadd(old, value), at)
+    with builder.if_then(emit.has(mask, CARRY)):
+        _carry(emit, arguments["totals"], rows * columns, emit.has(mask, FIRST_CARRY))
+    moved = builder.block
     builder.branch(tail)
 
     builder.position_at_end(tail)
-    kept, now_moved = _Sums(emit, rows, columns), builder.phi(I1)
+    kept = _Sums(emit, rows, columns)
     kept.come_from(last, added)
-    kept.come_from(move, zeros)
-    now_moved.add_incoming(moved, last)
-    now_moved.add_incoming(ir.Constant(I1, 1), move)
+    kept.come_from(moved, zeros)
     following = builder.add(index, _int(1))
     index.add_incoming(following, tail)
-    moved.add_incoming(now_moved, tail)
     sums.come_from(tail, kept.values)
     builder.cbranch(builder.icmp_signed("<", following, arguments["count"]), head, done)
 
     builder.position_at_end(done)
-    final, any_moved = _Sums(emit, rows, columns), builder.phi(I1)
+    final = _Sums(emit, rows, columns)
     final.come_from(before, zeros)
     final.come_from(tail, kept.values)
-    any_moved.add_incoming(ir.Constant(I1, 0), before)
-    any_moved.add_incoming(now_moved, tail)
-    return _with_totals(emit, final.values, any_moved, arguments["totals"])
+    return _with_totals(emit, final.values, arguments)
 
 
-def _total_addresses(emit: _Emitter, totals: Any, number: int) -> tuple[Any, Any]:
-    """Give where a total is kept, and where its rounding errors are."""
+def _fetch_ahead(emit: _Emitter, arguments: dict[str, Any], entry: Any) -> None:
+    """Fetch `lines` cache lines, others for every entry, of what the next tile will read."""
+    builder, lines = emit.builder, arguments["lines"]
+    start = emit.add(arguments["ahead"], emit.scaled(builder.mul(entry, lines), LINE))
+
+    def fetch(k: Any, nothing: Grid) -> Grid:
+        emit.prefetch(emit.add(start, emit.scaled(k, LINE)), 2)
+        return nothing
+
+    _loop_over_terms(emit, lines, [[]], fetch, 1)
+
+
+def _total_addresses(emit: _Emitter, totals: Any, number: Any) -> tuple[Any, Any]:
+    """Give where a total is kept, and where its grand total is."""
     vector = emit.lanes * emit.size
-    return emit.add(totals, 2 * number * vector), emit.add(totals, (2 * number + 1) * vector)
+    at = emit.add(
+        totals, 2 * number * vector if isinstance(number, int) else emit.scaled(number, 2 * vector)
+    )
+    return at, emit.add(at, vector)
 
 
-def _add_to_total(emit: _Emitter, totals: Any, number: int, value: Any, moved: Any) -> None:
-    """Add to a total and note the rounding error (Knuth's TwoSum); the first time, just keep it."""
-    builder = emit.builder
-    at, error_at = _total_addresses(emit, totals, number)
-    old = builder.select(moved, emit.load(at), emit.zero)
-    old_error = builder.select(moved, emit.load(error_at), emit.zero)
-    new = builder.fadd(old, value)
-    part = builder.fsub(new, old)
-    error = builder.fadd(builder.fsub(old, builder.fsub(new, part)), builder.fsub(value, part))
-    emit.store(new, at)
-    emit.store(builder.fadd(old_error, error), error_at)
+def _carry(emit: _Emitter, totals: Any, count: int, first: Any) -> None:
+    """Add totals to grand totals; a loop, because it is rare."""
+
+    def carry(number: Any, nothing: Grid) -> Grid:
+        at, grand_at = _total_addresses(emit, totals, number)
+        old = emit.builder.select(first, emit.zero, emit.load(grand_at))
+        emit.store(emit.builder.fadd(old, emit.load(at)), grand_at)
+        return nothing
+
+    _loop_over_terms(emit, _int(count), [[]], carry, 1)
 
 
-def _with_totals(emit: _Emitter, sums: Grid, moved: Any, totals: Any) -> Grid:
-    """Add totals, where there are any, to the sums of the last entries."""
-    builder = emit.builder
-    before = builder.block
-    add, after = builder.append_basic_block("totals"), builder.append_basic_block("store")
-    builder.cbranch(moved, add, after)
-    builder.position_at_end(add)
-    whole = []
-    for i, row in enumerate(sums):
-        line = []
-        for j, value in enumerate(row):
-            at, error_at = _total_addresses(emit, totals, i * len(row) + j)
-            total = builder.fadd(emit.load(at), value)
-            exact = builder.fadd(total, emit.load(error_at))
-            # The error of an infinite total is NaN.
-            finite = builder.fcmp_ordered("==", builder.fsub(total, total), emit.zero)
-            line.append(builder.select(finite, exact, total))
-        whole.append(line)
-    builder.branch(after)
-    builder.position_at_end(after)
-    result = _Sums(emit, len(sums), len(sums[0]))
-    result.come_from(before, sums)
-    result.come_from(add, whole)
-    return result.values
+def _with_totals(emit: _Emitter, sums: Grid, arguments: dict[str, Any]) -> Grid:
+    """Add totals and grand totals, where there are any, to the sums of the last entries."""
+    for bit, which in ((1, 0), (2, 1)):
+        builder = emit.builder
+        before = builder.block
+        add, after = builder.append_basic_block("totals"), builder.append_basic_block("added")
+        builder.cbranch(emit.has(arguments["left"], bit), add, after)
+        builder.position_at_end(add)
+        whole = [
+            [
+                builder.fadd(
+                    value,
+                    emit.load(_total_addresses(emit, arguments["totals"], i * len(row) + j)[which]),
+                )
+                for j, value in enumerate(row)
+            ]
+            for i, row in enumerate(sums)
+        ]
+        builder.branch(after)
+        builder.position_at_end(after)
+        result = _Sums(emit, len(sums), len(sums[0]))
+        result.come_from(before, sums)
+        result.come_from(add, whole)
+        sums = result.values
+    return sums
 
 
 def _loop_over_terms(
@@ -325,14 +374,19 @@ def _store_tile(emit: _Emitter, sums: Grid, arguments: dict[str, Any]) -> None:
 _NAMES = (
     "entries",  # address of the tile's entries
     "count",  # how many there are
-    "bases",  # address of the gradient's address for each pixel
-    "outs",  # address of the result's byte offset for each pixel
+    "left",  # 1: they leave totals, 2: grand totals
+    "bases",  # address of each pixel's place in the gradient, in bytes
+    "gradient",  # address that `bases` count from
+    "outs",  # address of each pixel's place in the result, in bytes
+    "result",  # address that `outs` count from
     "zeros",  # address of zeros, as many as an entry has terms
     "weights",  # address that the entries' weight offsets count from
     "totals",  # address of room for two tiles of sums
-    "result",  # address that `outs` counts from
     "wanted",  # channels to store
-    "row",  # bytes from one input channel's weights to the next (kernel `terms` only)
+    "row",  # bytes between weights: of one input channel and the next (`terms`), or of one
+    # output channel in the group and the next (`grouped`)
+    "ahead",  # address of what to fetch into the cache
+    "lines",  # cache lines to fetch for each entry
 )
 
 
@@ -340,8 +394,9 @@ def _kernel(element: ir.Type, tile: Tile, emit_body: Callable[..., None]) -> Any
     signature = types.void(*[types.intp] * len(_NAMES))
 
     def kernel(
-        typingctx: Any, entries: Any, count: Any, bases: Any, outs: Any, zeros: Any,
-        weights: Any, totals: Any, result: Any, wanted: Any, row: Any,
+        typingctx: Any, entries: Any, count: Any, left: Any, bases: Any, gradient: Any, outs: Any,
+        result: Any, zeros: Any, weights: Any, totals: Any, wanted: Any, row: Any,
+        ahead: Any, lines: Any,
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, _: Any, values: Any) -> Any:
             arguments = dict(zip(_NAMES, values, strict=True))
@@ -362,6 +417,9 @@ def _channels_body(emit: _Emitter, tile: Tile, arguments: dict[str, Any]) -> Non
             vectors = [
                 emit.load(emit.add(at, j * emit.lanes * emit.size)) for j in range(tile.vectors)
             ]
+            for j in range(tile.vectors):
+                there = emit.add(at, _WEIGHTS_AHEAD * row_bytes)
+                emit.prefetch(emit.add(there, j * emit.lanes * emit.size), 3)
             offset = emit.scaled(k, emit.size)
             result = []
             for i, row in enumerate(values):
@@ -418,26 +476,41 @@ def _terms_body(emit: _Emitter, tile: Tile, arguments: dict[str, Any]) -> None:
         return merged.values
 
     sums = _entry_loop(emit, tile.pixels, tile.vectors, arguments, inner)
-    for i, row in enumerate(sums):
+    added = emit.sums_of_lanes([value for row in sums for value in row])
+    for i in range(tile.pixels):
         to = builder.add(arguments["result"], emit.load_int(arguments["outs"], _int(i)))
-        for c, value in enumerate(row):
+        for c in range(tile.vectors):
+            vector, lane = divmod(i * tile.vectors + c, emit.lanes)
+            value = builder.extract_element(added[vector], ir.Constant(I32, lane))
             pointer = emit.pointer(emit.add(to, c * emit.size), emit.element)
-            builder.store(emit.sum_lanes(value), pointer, align=emit.size)
+            builder.store(value, pointer, align=emit.size)
 
 
-def _depthwise_body(emit: _Emitter, tile: Tile, arguments: dict[str, Any]) -> None:
+def _grouped_body(emit: _Emitter, tile: Tile, arguments: dict[str, Any], group: int) -> None:
     columns = range(tile.vectors)
     masks = [emit.mask(j * emit.lanes, arguments["wanted"]) for j in columns]
+    # Term o: every lane takes the o-th of its group's gradients.
+    orders = [[n // group * group + o for n in range(emit.lanes)] for o in range(group)]
 
     def inner(weights: Any, gradients: list[Any], _: Any, sums: Grid) -> Grid:
         def load(address: Any, j: int) -> Any:
             return emit.load_masked(emit.add(address, j * emit.lanes * emit.size), masks[j])
 
-        vectors = [load(weights, j) for j in columns]
-        return [
-            [emit.multiply_add(load(gradients[i], j), vectors[j], row[j]) for j in columns]
-            for i, row in enumerate(sums)
+        vectors = [
+            [load(emit.add(weights, emit.scaled(arguments["row"], o)), j) for j in columns]
+            for o in range(group)
         ]
+        result = []
+        for i, row in enumerate(sums):
+            line = []
+            for j, total in enumerate(row):
+                x, value = load(gradients[i], j), total
+                for o, order in enumerate(orders):
+                    term = x if group == 1 else emit.pick(x, x, order)
+                    value = emit.multiply_add(term, vectors[o][j], value)
+                line.append(value)
+            result.append(line)
+        return result
 
     sums = _entry_loop(emit, tile.pixels, tile.vectors, arguments, inner)
     _store_tile(emit, sums, arguments)
@@ -453,9 +526,13 @@ def terms(element: ir.Type, tile: Tile) -> Any:
     return _kernel(element, tile, _terms_body)
 
 
-def depthwise(element: ir.Type, tile: Tile) -> Any:
-    """Make the kernel whose lanes are groups of one input and one output channel each."""
-    return _kernel(element, tile, _depthwise_body)
+def grouped(element: ir.Type, tile: Tile, group: int) -> Any:
+    """Make the kernel whose lanes are input channels, of groups with `group` inputs and outputs."""
+
+    def body(emit: _Emitter, tile: Tile, arguments: dict[str, Any]) -> None:
+        _grouped_body(emit, tile, arguments, group)
+
+    return _kernel(element, tile, body)
 
 
 def transpose(element: ir.Type, lanes: int) -> Any:

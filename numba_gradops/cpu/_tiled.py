@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from .._arrays import empty
 from .._geometry import Conv2D
+from . import _packing_loops as packing
 from . import _threads
 from . import _tiled_loops as loops
 from ._adopt import adopt, batches, target
 from ._call import Call, channels_last
 from ._halves import as_bits
-from ._vectors import lanes
+from ._vectors import lanes, second_cache
 
 # What tiles are not for: fewer products (in an image: a result must not depend on the batch) than
 # it takes to prepare them, and geometries whose tables would be large (a huge stride makes a class
@@ -24,15 +25,18 @@ _TOO_LITTLE_WORK = 8192
 _MOST_CLASSES = 4096
 _MOST_ENTRIES = 2**15
 
-# Output channels in an entry of a tile's table, at most; and products that a lane adds up before
-# they move to a total.
+# Products in an entry of a tile's table, at most: before neighbours are merged, and after. And
+# products that a lane adds up before they move to a total.
 _CHUNK = 256
+_LONGEST = 1024
 _SEGMENT = 256
 
-# Tiles in a task, at most: they share the weights of a block while these are in the cache. And
-# tasks in a call, at least, where it has that many tiles: to keep many threads busy to the end.
+# Tiles that are finished before they are copied to another layout. And tasks in a call, at least,
+# where it has that many tiles: to keep many threads busy to the end; their gradients, at most: all
+# stride classes read them from the second-level cache.
 _TILES = 16
 _TASKS = 64
+_TASK_BYTES = 2**18
 
 
 def suits(call: Call) -> bool:
@@ -59,15 +63,20 @@ class Part(NamedTuple):
 
 
 def _parts(geometry: Conv2D, group_in: int, size: int) -> list[Part]:
-    """Divide the channels among the kinds of tiles; depthwise ones have groups for channels."""
+    """Divide the channels of a group, or those of all small groups, among the kinds of tiles."""
     groups = geometry.groups
-    if group_in == 1 and geometry.out_channels == groups and groups > 1:
-        block = loops.width_of(loops.Depthwise, size)
-        return [Part(loops.Depthwise, 0, -(-groups // block), block)]
-    if group_in <= 4:
-        kind = (loops.Terms1, loops.Terms2, loops.Terms3, loops.Terms4)[group_in - 1]
-        return [Part(kind, 0, 1, group_in)]
-    wide, narrow = (loops.width_of(kind, size) for kind in (loops.Wide, loops.Narrow))
+    terms = geometry.out_channels // groups
+    if groups > 1 and group_in == terms and group_in in loops.GROUPED and group_in <= lanes(size):
+        kind = loops.GROUPED[group_in]
+        block = loops.width_of(kind, size)
+        return [Part(kind, 0, -(-geometry.channels // block), block)]
+    few = len(loops.BY_TERMS)
+    if group_in <= few or (group_in <= 2 * few and terms >= lanes(size)):
+        full, rest = divmod(group_in, few)
+        found = [Part(loops.BY_TERMS[-1], 0, full, few)] if full else []
+        last = [Part(loops.BY_TERMS[rest - 1], full * few, 1, rest)] if rest else []
+        return found + last
+    wide, narrow = (loops.width_of(kind, size) for kind in loops.BY_CHANNELS)
     full, rest = divmod(group_in, wide)
     if rest > narrow:
         full, rest = full + 1, 0
@@ -78,20 +87,20 @@ def _parts(geometry: Conv2D, group_in: int, size: int) -> list[Part]:
 def packed(call: Call, part: Part) -> NDArray[Any] | None:
     """Give the weights in the order of the part's tiles; None if one of them is not finite."""
     weights = adopt(call.weights)
-    if part.kind not in (loops.Wide, loops.Narrow):
-        return weights if loops.all_finite(weights) else None
     k_rows, k_cols, group_in, outs = call.weights.shape
-    groups = call.geometry.groups
-    taps = k_rows * k_cols
-    numbers = groups * part.blocks * taps * (outs // groups) * part.block
+    groups, rows, cols = call.geometry.groups, call.geometry.rows, call.geometry.cols
+    taps, terms = k_rows * k_cols, outs // groups
+    small = part.kind in loops.GROUPED.values()
+    numbers = (1 if small else groups) * part.blocks * taps * terms * part.block
     ordered = empty((numbers,), weights.dtype, "the filter in another order")
+    how = packing.Packing(taps, groups, group_in, terms, part.first, part.block, part.blocks)
+    if part.kind not in loops.BY_CHANNELS:
+        pack = packing.pack_groups if small else packing.pack_by_terms
+        return adopt(ordered) if pack(how, rows, cols, weights, ordered) else None
     finite = np.ones(1, np.int64)
-    packing = loops.Packing(
-        taps, groups, group_in, outs // groups, part.first, part.block, part.blocks
-    )
     tasks = groups * part.blocks * taps
-    arguments = (packing, weights, ordered, finite)
-    _threads.run(loops.pack, loops.pack_parallel, tasks, 0.3 * ordered.size, arguments)
+    arguments = (how, rows, cols, weights, ordered, finite)
+    _threads.run(packing.pack, packing.pack_parallel, tasks, 0.3 * ordered.size, arguments)
     return adopt(ordered) if finite[0] else None
 
 
@@ -100,7 +109,6 @@ class Planned(NamedTuple):
 
     part: Part
     plan: Any
-    first_tasks: NDArray[np.int64]
     scratch: int  # bytes that a thread allocates
 
 
@@ -111,80 +119,75 @@ def plans(
     """Plan the parts of a call for some images of its batch."""
     found = []
     for part in _parts(geometry, group_in, size):
-        first_tasks, tiles = _first_tasks(geometry, part, size, batch)
-        first_tasks.flags.writeable = False
+        sizes = _sizes(geometry, part, group_in, size)
+        together = _panels_together(sizes["panels"], sizes["panel_bytes"]) if direct else 1
+        panel_groups = -(-sizes["panels"] // together)
+        tile_groups = _tile_groups(geometry, part, size, batch, panel_groups)
         plan = part.kind(
             batch=batch,
-            tiles=tiles,
-            **_sizes(geometry, part, group_in, size, int(first_tasks[-1])),
-            **_weight_steps(geometry, part, group_in, size),
+            tiles=_TILES,
+            together=together,
+            tile_groups=tile_groups,
+            tasks=tile_groups * panel_groups,
+            **sizes,
             **_result_steps(geometry, channels_last, direct),
         )
-        found.append(Planned(part, plan, first_tasks, _scratch(plan, part.kind, size)))
+        found.append(Planned(part, plan, _scratch(plan, part.kind, size)))
     return found
 
 
-def _first_tasks(
-    geometry: Conv2D, part: Part, size: int, batch: int
-) -> tuple[NDArray[np.int64], int]:
-    """Count the tasks of a block before each stride class, and the tiles in a task."""
-    pixels = loops.tile_of(part.kind, size).pixels
-    sides = [
-        -(-(axis.input - np.arange(min(axis.stride, axis.input))) // axis.stride)
-        for axis in (geometry.rows, geometry.cols)
-    ]
-    tiles = -(-(batch * np.outer(*sides).ravel()) // pixels)
-    panels = part.blocks * (1 if part.kind is loops.Depthwise else geometry.groups)
-    per_task = max(1, min(_TILES, int(tiles.sum()) * panels // _TASKS))
-    return np.concatenate([[0], np.cumsum(-(-tiles // per_task))]).astype(np.int64), per_task
+def _panels_together(panels: int, panel_bytes: int) -> int:
+    """Divide the panels evenly so that the weights of a task stay in the second-level cache."""
+    fit = max(1, second_cache() // 2 // panel_bytes)
+    return -(-panels // -(-panels // fit))
 
 
-def _sizes(
-    geometry: Conv2D, part: Part, group_in: int, size: int, tile_groups: int
-) -> dict[str, int]:
-    depthwise = part.kind is loops.Depthwise
-    by_terms = part.kind not in (loops.Wide, loops.Narrow, loops.Depthwise)
-    groups = 1 if depthwise else geometry.groups
-    terms = 1 if depthwise else geometry.out_channels // groups
+def _tile_groups(geometry: Conv2D, part: Part, size: int, batch: int, panel_groups: int) -> int:
+    """Divide the tiles of each stride class into as many tasks."""
+    rows, cols = geometry.rows, geometry.cols
+    class_pixels = batch * -(-rows.input // rows.stride) * -(-cols.input // cols.stride)
+    tiles = -(-class_pixels // loops.tile_of(part.kind, size).pixels)
+    gradient_bytes = batch * rows.output * cols.output * geometry.out_channels * size
+    return min(tiles, max(-(-_TASKS // panel_groups), gradient_bytes // _TASK_BYTES))
+
+
+def _sizes(geometry: Conv2D, part: Part, group_in: int, size: int) -> dict[str, int]:
+    small = part.kind in loops.GROUPED.values()
+    by_terms = part.kind in loops.BY_TERMS
+    groups, rows, cols = geometry.groups, geometry.rows, geometry.cols
+    terms = geometry.out_channels // groups
+    taps = rows.window * cols.window
+    step = lanes(size)
     chunk = -(-terms // -(-terms // _CHUNK))
+    if by_terms and terms > _CHUNK:
+        chunk = -(-chunk // step) * step  # the lane of a term must not depend on merging
+    # A lane adds up every product, or one of as many as there are lanes with a term each.
+    segment = _SEGMENT * min(terms, step) if by_terms else _SEGMENT
+    merges = groups == 1 and cols.cell_step == 1 and (not by_terms or terms % step == 0)
+    row = taps * terms * size if by_terms else part.block * size
     return {
+        "panels": part.blocks * (1 if small else groups),
         "blocks": part.blocks,
         "block": part.block,
         "first_channel": part.first,
-        "group_in": geometry.channels if depthwise else group_in,
-        "tile_groups": tile_groups,
-        "tasks": tile_groups * groups * part.blocks,
-        "class_columns": min(geometry.cols.stride, geometry.cols.input),
-        "entries": geometry.rows.window * geometry.cols.window * -(-terms // chunk),
+        "group_in": geometry.channels if small else group_in,
+        "classes": min(rows.stride, rows.input) * min(cols.stride, cols.input),
+        "class_columns": min(cols.stride, cols.input),
+        "entries": taps * -(-terms // chunk),
         "element_bytes": size,
         "cell_bytes": geometry.out_channels * size,
-        "group_bytes": terms * size,
-        "block_bytes": part.block * size if depthwise else 0,
-        "terms": terms,
+        "group_bytes": 0 if small else terms * size,
+        "block_bytes": part.block * size if small else 0,
+        "terms": 1 if small else terms,
         "chunk": chunk,
-        # A lane adds up every product, or one of as many as there are lanes with a term each.
-        "segment": _SEGMENT * min(terms, lanes(size)) if by_terms else _SEGMENT,
+        "longest": max(chunk, _LONGEST),
+        "merges": int(merges),
+        "segment": _SEGMENT if small else segment,
+        "panel_bytes": taps * terms * part.block * size,
+        "tap_bytes": terms * size if by_terms else terms * part.block * size,
+        "term_bytes": size if by_terms else part.block * size,
+        "row_bytes": row,
     }
-
-
-def _weight_steps(geometry: Conv2D, part: Part, group_in: int, size: int) -> dict[str, int]:
-    """Give the bytes between weights, as packed or, for the other kinds, as in the filter."""
-    outs = geometry.out_channels
-    terms = outs // geometry.groups
-    if part.kind in (loops.Wide, loops.Narrow):
-        tap = terms * part.block * size
-        panel = geometry.rows.window * geometry.cols.window * tap
-        return {
-            "panel_bytes": panel,
-            "tap_bytes": tap,
-            "term_bytes": part.block * size,
-            "row_bytes": 0,
-        }
-    if part.kind is loops.Depthwise:
-        steps = part.block * size, outs * size, 0, 0
-    else:
-        steps = terms * size, group_in * outs * size, size, outs * size
-    return dict(zip(("panel_bytes", "tap_bytes", "term_bytes", "row_bytes"), steps, strict=True))
 
 
 def _result_steps(geometry: Conv2D, channels_last: bool, direct: bool) -> dict[str, int]:
@@ -198,9 +201,9 @@ def _result_steps(geometry: Conv2D, channels_last: bool, direct: bool) -> dict[s
 
 def _scratch(plan: Any, kind: Any, size: int) -> int:
     tile = loops.tile_of(kind, size)
-    sums = 2 * tile.pixels * tile.vectors * tile.lanes + plan.chunk
-    finished = (1 if plan.direct else plan.tiles) * tile.pixels * loops.width_of(kind, size)
-    return int(8 * (5 * plan.entries + plan.tiles * tile.pixels) + size * (sums + finished))
+    sums = 2 * tile.pixels * tile.vectors * tile.lanes + plan.longest
+    finished = (0 if plan.direct else plan.tiles) * tile.pixels * loops.width_of(kind, size)
+    return int(8 * (9 * plan.entries + plan.tiles * tile.pixels) + size * (sums + finished))
 
 
 def _planned(call: Call, batch: int) -> list[Planned]:
@@ -224,14 +227,11 @@ def compute(call: Call) -> bool:
         batch = images.stop - images.start
         work = call.products * batch / geometry.batch / 50  # 50 products a nanosecond
         with target(call.result[images]) as flat:
-            for (_, plan, first_tasks, scratch), ordered in zip(
-                _planned(call, batch), weights, strict=True
-            ):
+            for (_, plan, scratch), ordered in zip(_planned(call, batch), weights, strict=True):
                 arguments = (
                     plan,
                     geometry.rows,
                     geometry.cols,
-                    first_tasks,
                     ordered,
                     gradient,
                     as_bits(flat),

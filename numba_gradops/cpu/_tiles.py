@@ -5,147 +5,213 @@ and from one pixel of a class to the next the gradient position moves by one. So
 smaller image; its pixels, counted through all images of the batch, are cut into tiles. What the
 taps of a tile reach is written down as the table that the register tiles of `_microkernel` read.
 
-Tables are made when a tile is computed, by the thread that computes it: nothing is kept by shape,
-and the memory does not grow with the image.
+A tile whose pixels are all reached by all taps of their class has the same table as any other such
+tile: it is made once. The tables of the others are made when the tile is computed, by the thread
+that computes it: nothing is kept by shape, and the memory does not grow with the image.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._geometry import Axis
 from ._compile import helper
+from ._microkernel import CARRY, FIRST_CARRY, FIRST_MOVE, MOVE
+
+# Segments of a sum whose totals are, in turn, carried to the grand totals.
+_SEGMENTS = 32
 
 
-@helper
-def stride_class(lead: int, axis: Axis) -> tuple[int, int, int]:
-    """Give the first tap that meets class `lead`, the number of such taps, and the first cell.
+class ClassAxis(NamedTuple):
+    """One axis of a stride class.
 
     Element ``lead + i * stride`` of the class meets tap ``tap + j * tap_step`` at gradient element
-    ``cell + i - j * cell_step``, where that exists.
+    ``cell + i - j * cell_step``, where that exists; it exists for every j where ``full_first <= i <
+    full_last``. In the packed weights tap j = 0 is number `place`, the others lie before it.
     """
-    shared = axis.stride // axis.tap_step
-    reach = lead + axis.pad
-    if reach % shared != 0:
-        return 0, 0, 0
-    tap = (reach // shared) % axis.tap_step * axis.inverse % axis.tap_step
-    if tap >= axis.window:
-        return 0, 0, 0
-    taps = (axis.window - 1 - tap) // axis.tap_step + 1
-    return tap, taps, (reach - tap * axis.dilation) // axis.stride
+
+    lead: int
+    elements: int
+    taps: int
+    cell: int
+    full_first: int
+    full_last: int
+    place: int
 
 
 @helper
-def _reached(cell: int, axis: Axis, taps: int) -> tuple[int, int]:
-    """Give the range of taps j for which ``cell - j * cell_step`` is a gradient element."""
-    step = axis.cell_step
-    if step == 1:  # without two divisions
-        return max(0, cell - axis.output + 1), min(taps, max(0, cell + 1))
-    first = 0
-    if cell >= axis.output:
-        first = (cell - axis.output) // step + 1
-    last = 0
-    if cell >= 0:
-        last = min(taps, cell // step + 1)
-    return first, last
+def tap_place(tap: int, axis: Axis) -> int:
+    """Give the place of a tap in the packed weights.
+
+    Taps of a class lie side by side, the last one first: in the order of the gradient elements.
+    """
+    first, number = tap % axis.tap_step, tap // axis.tap_step
+    each, longer = axis.window // axis.tap_step, axis.window % axis.tap_step
+    taps = each + (1 if first < longer else 0)
+    return first * each + min(first, longer) + taps - 1 - number
+
+
+@helper
+def stride_class(lead: int, axis: Axis) -> ClassAxis:
+    """Describe the class of the elements ``lead + i * stride``."""
+    count = (axis.input - lead - 1) // axis.stride + 1
+    shared = axis.stride // axis.tap_step
+    reach = lead + axis.pad
+    tap = axis.window
+    if reach % shared == 0:
+        tap = (reach // shared) % axis.tap_step * axis.inverse % axis.tap_step
+    if tap >= axis.window:
+        return ClassAxis(lead, count, 0, 0, 0, count, 0)
+    taps = (axis.window - 1 - tap) // axis.tap_step + 1
+    cell = (reach - tap * axis.dilation) // axis.stride
+    full_first = max(0, (taps - 1) * axis.cell_step - cell)
+    return ClassAxis(
+        lead, count, taps, cell, full_first, min(count, axis.output - cell), tap_place(tap, axis)
+    )
 
 
 @helper
 def place_pixels(
-    first: int,
+    at: tuple[int, int, int],
+    here: int,
     pixels: int,
     plan: Any,
     rows: Axis,
     cols: Axis,
-    row_class: tuple[int, int, int, int, int],
-    col_class: tuple[int, int, int, int, int],
-    gradient: int,
+    row_class: ClassAxis,
+    col_class: ClassAxis,
     bases: Any,
     places: Any,
-    reach: Any,
-) -> int:
-    """Note where the gradients and results of a tile's pixels lie, and which taps reach them.
+    first_place: int,
+    place_bytes: int,
+    runs: Any,
+) -> tuple[tuple[int, int, int], int, bool]:
+    """Note where the gradients and results of a tile's pixels lie.
 
-    A class is (lead, elements, taps, tap, cell). Returns how many pixels there are; the rest of the
-    tile reaches nothing.
+    Offsets in the gradient are in bytes; `places` in the result, from number `first_place` on, in
+    elements of `place_bytes`. `at` is the image, row and column of the first of the `here` pixels.
+    Returns that of the next tile, the number of runs of pixels in one row (noted in `runs`: first
+    pixel, pixels, gradient row and column), and whether all taps reach all pixels. What the tile
+    lacks is filled with its last pixel, which is then computed and stored more than once.
     """
-    row_lead, row_count, row_taps, _, row_cell = row_class
-    col_lead, col_count, col_taps, _, col_cell = col_class
-    here: int = min(pixels, plan.batch * row_count * col_count - first)
-    image = first // (row_count * col_count)
-    i = first // col_count % row_count
-    j = first % col_count
-    for p in range(pixels):
-        if p >= here:
-            reach[p, 0] = reach[p, 1] = reach[p, 2] = reach[p, 3] = 0
-            bases[p] = gradient
-            continue
-        y, x = row_cell + i, col_cell + j
-        cell = (image * rows.output + y) * cols.output + x
-        bases[p] = gradient + cell * plan.cell_bytes
-        places[p] = (
+    image, i, j = at
+    full = True
+    p = count = 0
+    column_step = cols.stride * plan.column_step * place_bytes
+    while p < here:
+        run = min(here - p, col_class.elements - j)
+        y, x = row_class.cell + i, col_class.cell + j
+        full = full and row_class.full_first <= i and i < row_class.full_last
+        full = full and col_class.full_first <= j and j + run <= col_class.full_last
+        base = ((image * rows.output + y) * cols.output + x) * plan.cell_bytes
+        place = (
             image * plan.image_step
-            + (row_lead + i * rows.stride) * plan.row_step
-            + (col_lead + j * cols.stride) * plan.column_step
+            + (row_class.lead + i * rows.stride) * plan.row_step
+            + (col_class.lead + j * cols.stride) * plan.column_step
         )
-        reach[p, 0], reach[p, 1] = _reached(y, rows, row_taps)
-        reach[p, 2], reach[p, 3] = _reached(x, cols, col_taps)
-        j += 1
-        if j == col_count:
+        for q in range(run):
+            bases[p + q] = base + q * plan.cell_bytes
+            places[first_place + p + q] = place * place_bytes + q * column_step
+        runs[count, 0], runs[count, 1], runs[count, 2], runs[count, 3] = p, run, y, x
+        count += 1
+        p += run
+        j += run
+        if j == col_class.elements:
             j = 0
             i += 1
-            if i == row_count:
+            if i == row_class.elements:
                 i = 0
                 image += 1
-    return here
+    # The last run goes on to the end, as far as the table is concerned.
+    for q in range(here, pixels):
+        bases[q] = bases[here - 1]
+        places[first_place + q] = places[first_place + here - 1]
+    return (image, i, j), count, full
+
+
+@helper
+def _reached(first: int, run: int, cell: int, output: int) -> int:
+    """Give the mask of the pixels of a run whose cells, from `cell` on, exist."""
+    low, high = min(run, max(0, -cell)), max(0, min(run, output - cell))
+    return (1 << (first + high)) - (1 << (first + low)) if low < high else 0
 
 
 @helper
 def write_entries(
+    full: bool,
     pixels: int,
+    here: int,
+    count: int,
     plan: Any,
     rows: Axis,
     cols: Axis,
-    row_tap: int,
-    row_taps: int,
-    col_tap: int,
-    col_taps: int,
-    reach: Any,
+    row_class: ClassAxis,
+    col_class: ClassAxis,
+    runs: Any,
     masks: Any,
     entries: Any,
-) -> int:
-    """Write a tile's table; return the number of entries."""
-    for m in range(col_taps):
-        bits = 0
-        for p in range(pixels):
-            if reach[p, 2] <= m < reach[p, 3]:
-                bits |= 1 << p
-        masks[m] = bits
-    count = 0
-    segment = 0
-    for k in range(row_taps):
-        row_bits = 0
-        for p in range(pixels):
-            if reach[p, 0] <= k < reach[p, 1]:
-                row_bits |= 1 << p
+) -> tuple[int, int]:
+    """Write the table of a tile with `count` runs; return its entries, and which totals they leave.
+
+    Where sums are moved depends on the filter alone: a pixel's bits must not depend on the other
+    pixels of its tile.
+    """
+    all_pixels = (1 << pixels) - 1
+    last = (all_pixels >> (here - 1)) << (here - 1)  # the last pixel and those that repeat it
+    for m in range(col_class.taps):
+        bits = all_pixels if full else 0
+        for r in range(0 if full else count):
+            cell = runs[r, 3] - m * cols.cell_step
+            bits |= _reached(runs[r, 0], runs[r, 1], cell, cols.output)
+        masks[m] = bits | last if bits >> (here - 1) else bits
+    row_terms = col_class.taps * plan.terms
+    rows_together = segments_of_row = 1
+    if row_terms > plan.segment:
+        segments_of_row = (row_terms - 1) // plan.segment + 1
+    elif row_terms > 0:
+        rows_together = plan.segment // row_terms
+    written = left = segment = 0
+    for k in range(row_class.taps - 1, -1, -1):
+        row_bits = all_pixels if full else 0
+        for r in range(0 if full else count):
+            cell = runs[r, 2] - k * rows.cell_step
+            if cell >= 0 and cell < rows.output:
+                row_bits |= ((1 << runs[r, 1]) - 1) << runs[r, 0]
+        row_bits = row_bits | last if row_bits >> (here - 1) else row_bits
         if row_bits == 0:
             continue
-        for m in range(col_taps):
+        row_segment = (row_class.taps - 1 - k) // rows_together * segments_of_row
+        merges = False  # the first entry of a row does not continue one of another row
+        for m in range(col_class.taps - 1, -1, -1):
             bits = row_bits & masks[m]
             if bits == 0:
+                merges = False
                 continue
-            tap = (row_tap + k * rows.tap_step) * cols.window + col_tap + m * cols.tap_step
+            tap = (row_class.place - k) * cols.window + col_class.place - m
             shift = -(k * rows.cell_step * cols.output + m * cols.cell_step) * plan.cell_bytes
             for start in range(0, plan.terms, plan.chunk):
-                # Where a sum is cut depends on the filter alone: a pixel's bits must not depend on
-                # the other pixels of its tile.
-                now = ((k * col_taps + m) * plan.terms + start) // plan.segment
-                if count > 0 and now != segment:
-                    entries[count - 1, 3] = -entries[count - 1, 3]
+                terms = min(plan.chunk, plan.terms - start)
+                now = row_segment
+                if row_terms > plan.segment:
+                    now += ((col_class.taps - 1 - m) * plan.terms + start) // plan.segment
+                if written > 0 and now != segment:
+                    flags = MOVE | (0 if left & 1 else FIRST_MOVE)
+                    left |= 1
+                    if now // _SEGMENTS != segment // _SEGMENTS:
+                        flags |= CARRY | (0 if left & 2 else FIRST_CARRY)
+                        left = 2
+                    entries[written - 1, 2] |= flags
+                    merges = False
                 segment = now
-                entries[count, 0] = tap * plan.tap_bytes + start * plan.term_bytes
-                entries[count, 1] = shift + start * plan.element_bytes
-                entries[count, 2] = bits
-                entries[count, 3] = min(plan.chunk, plan.terms - start)
-                count += 1
-    return count
+                if merges and entries[written - 1, 2] == bits:
+                    longer = entries[written - 1, 3] + terms
+                    if longer <= plan.longest:
+                        entries[written - 1, 3] = longer
+                        continue
+                entries[written, 0] = tap * plan.tap_bytes + start * plan.term_bytes
+                entries[written, 1] = shift + start * plan.element_bytes
+                entries[written, 2] = bits
+                entries[written, 3] = terms
+                written += 1
+                merges = plan.merges != 0
+    return written, left

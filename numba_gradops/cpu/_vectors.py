@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -27,6 +28,16 @@ def vectors() -> Vectors:
     if triple.startswith(("aarch64", "arm64")):
         return Vectors(16, 32)
     return Vectors(16, 16)
+
+
+@lru_cache(maxsize=1)
+def second_cache() -> int:
+    """Give the size of a core's second-level cache in bytes, or what is usual."""
+    usual = 2**20
+    try:
+        return max(2**17, min(os.sysconf("SC_LEVEL2_CACHE_SIZE"), 2**22)) or usual
+    except (AttributeError, OSError, ValueError):  # not on every system
+        return usual
 
 
 def lanes(itemsize: int) -> int:

@@ -21,7 +21,7 @@ from numba.extending import overload
 from . import _microkernel
 from ._compile import helper, loop, parallel_loop
 from ._microkernel import next_number
-from ._tiled_loops import _KINDS, Wide, _element, tile_of, width_of
+from ._tiled_loops import Wide, _element, _kernel_of, tile_of, width_of
 from ._vectors import lanes
 
 POINTS = 36
@@ -103,8 +103,8 @@ def _multiply(array: Any, *arguments: int) -> None:
 
 @overload(_multiply)  # type: ignore[untyped-decorator]
 def _multiply_compiled(array: Any, *arguments: Any) -> Any:
-    _, make = _KINDS[Wide]
-    kernel = make(_element(array.dtype), tile_of(Wide, array.dtype.bitwidth // 8))
+    tile = tile_of(Wide, array.dtype.bitwidth // 8)
+    kernel = _kernel_of(Wide, _element(array.dtype), tile)
 
     def run(array: Any, *arguments: Any) -> Any:
         kernel(*arguments)
@@ -126,8 +126,8 @@ def transform_filter(counter: Any, blocks: int, terms: int, packed: Any, target:
             break
         block, term = task // terms, task % terms
         for tap in range(9):
-            # The gradient of a convolution meets the filter back to front.
-            at = ((block * 9 + 8 - tap) * terms + term) * width
+            # Packed back to front, which is how the gradient of a convolution meets the filter.
+            at = ((block * 9 + tap) * terms + term) * width
             for c in range(width):
                 flipped[tap * width + c] = packed[at + c]
         at = target.ctypes.data + (block * POINTS * terms + term) * width * size
@@ -256,19 +256,23 @@ def work(
                 for t in range(0, count, pixels):
                     row = point * tiles + t
                     for p in range(pixels):
-                        bases[p] = points.ctypes.data + (row + p) * terms * size
+                        bases[p] = (row + p) * terms * size
                         outs[p] = (row + p) * width * size
                     _multiply(
                         gradient,
                         entry.ctypes.data,
                         1,
+                        0,
                         bases.ctypes.data,
+                        points.ctypes.data,
                         outs.ctypes.data,
+                        sums.ctypes.data,
                         points.ctypes.data,
                         weights,
                         totals.ctypes.data,
-                        sums.ctypes.data,
                         width,
+                        0,
+                        0,
                         0,
                     )
             channel = block * width

@@ -1,0 +1,170 @@
+"""The loops that bring the filter's weights to the order in which register tiles read them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numba import prange
+from numba.extending import overload
+
+from .._geometry import Axis
+from . import _microkernel
+from ._compile import helper, loop, parallel_loop
+from ._microkernel import next_number
+from ._tiled_loops import _element
+from ._tiles import tap_place
+from ._vectors import lanes
+
+
+def _lanes_of(array: Any) -> int:
+    """Give the number of elements in a vector."""
+    raise NotImplementedError  # the overload below is what gets compiled
+
+
+@overload(_lanes_of)  # type: ignore[untyped-decorator]
+def _lanes_of_compiled(array: Any) -> Any:
+    number = lanes(array.dtype.bitwidth // 8)
+
+    def constant(array: Any) -> Any:
+        return number
+
+    return constant
+
+
+def _transpose(array: Any, source: int, source_row: int, target: int, target_row: int) -> None:
+    """Transpose a block of vector size between two addresses."""
+    raise NotImplementedError  # the overload below is what gets compiled
+
+
+@overload(_transpose)  # type: ignore[untyped-decorator]
+def _transpose_compiled(
+    array: Any, source: Any, source_row: Any, target: Any, target_row: Any
+) -> Any:
+    kernel = _microkernel.transpose(_element(array.dtype), lanes(array.dtype.bitwidth // 8))
+
+    def run(array: Any, source: Any, source_row: Any, target: Any, target_row: Any) -> Any:
+        kernel(source, source_row, target, target_row)
+
+    return run
+
+
+class Packing(NamedTuple):
+    """What the loops need to know."""
+
+    taps: int
+    groups: int
+    group_in: int
+    group_out: int
+    first_channel: int  # of block 0, in its group
+    block: int
+    blocks: int
+
+
+@helper
+def _not_finite(values: Any, start: int, stop: int) -> int:
+    """Count values that are NaN or infinite."""
+    count = 0
+    for i in range(start, stop):
+        count += 0 if values[i] - values[i] == 0 else 1
+    return count
+
+
+@helper
+def _place(tap: int, rows: Axis, cols: Axis) -> Any:
+    return tap_place(tap // cols.window, rows) * cols.window + tap_place(tap % cols.window, cols)
+
+
+@loop
+def pack(
+    counter: Any, packing: Packing, rows: Axis, cols: Axis, weights: Any, packed: Any, finite: Any
+) -> None:
+    """Reorder weights from [tap, in, out] to [group, block, place, out in group, in within block].
+
+    Channels that the last block has too many become 0. Clears `finite` if a weight is not.
+    """
+    size, step = weights.itemsize, _lanes_of(weights)
+    outs = packing.groups * packing.group_out
+    block, terms = packing.block, packing.group_out
+    while True:
+        task = next_number(counter.ctypes.data)
+        if task >= packing.groups * packing.blocks * packing.taps:
+            break
+        tap, panel = task % packing.taps, task // packing.taps
+        group, first = panel // packing.blocks, panel % packing.blocks * block
+        first += packing.first_channel
+        to = (panel * packing.taps + _place(tap, rows, cols)) * terms * block
+        for lead in range(0, block, step):
+            channels = min(step, max(0, packing.group_in - first - lead))
+            source = (tap * packing.group_in + first + lead) * outs + group * terms
+            target = to + lead
+            whole = terms // step * step if channels == step else 0
+            for o in range(0, whole, step):
+                _transpose(
+                    weights,
+                    weights.ctypes.data + (source + o) * size,
+                    outs * size,
+                    packed.ctypes.data + (target + o * block) * size,
+                    block * size,
+                )
+            for o in range(whole, terms):
+                for c in range(step):
+                    value = weights[source + c * outs + o] if c < channels else 0
+                    packed[target + o * block + c] = value
+        if _not_finite(packed, to, to + terms * block) != 0:
+            finite[0] = 0
+
+
+@parallel_loop
+def pack_parallel(
+    threads: int,
+    counter: Any,
+    packing: Packing,
+    rows: Axis,
+    cols: Axis,
+    weights: Any,
+    packed: Any,
+    finite: Any,
+) -> None:
+    """Have `threads` threads pack."""
+    for _ in prange(threads):
+        pack(counter, packing, rows, cols, weights, packed, finite)
+
+
+@loop
+def pack_by_terms(packing: Packing, rows: Axis, cols: Axis, weights: Any, packed: Any) -> Any:
+    """Reorder weights from [tap, in, out] to [group, block, in within block, place, out in group].
+
+    Tells whether all are finite.
+    """
+    terms, outs = packing.group_out, packing.groups * packing.group_out
+    for tap in range(packing.taps):
+        place = _place(tap, rows, cols)
+        for group in range(packing.groups):
+            for c in range(packing.blocks * packing.block):
+                source = (tap * packing.group_in + packing.first_channel + c) * outs + group * terms
+                row = group * packing.blocks * packing.block + c
+                target = (row * packing.taps + place) * terms
+                for o in range(terms):
+                    packed[target + o] = weights[source + o]
+    return _not_finite(packed, 0, packed.size) == 0
+
+
+@loop
+def pack_groups(packing: Packing, rows: Axis, cols: Axis, weights: Any, packed: Any) -> Any:
+    """Reorder weights of small groups to [block of all channels, place, out in group, channel].
+
+    A group has as many outputs as inputs. Tells whether all weights are finite.
+    """
+    size, block = packing.group_in, packing.block
+    channels = packing.groups * size
+    for tap in range(packing.taps):
+        place = _place(tap, rows, cols)
+        for channel in range(packing.blocks * block):
+            first = channel // block * packing.taps + place
+            for o in range(size):
+                value = weights.dtype.type(0)
+                if channel < channels:
+                    source = (tap * size + channel % size) * channels + channel // size * size + o
+                    value = weights[source]
+                packed[(first * size + o) * block + channel % block] = value
+    return _not_finite(packed, 0, packed.size) == 0
