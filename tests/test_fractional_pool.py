@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from strategies import poolings
 
 from numba_gradops import _dtypes, _geometry, _reference, fractional_avg_pool_grad
-from numba_gradops.cpu import _fractional_pool_loops
+from numba_gradops.cpu import _irregular_pool_loops
 
 EXACT = ("float32", "float64", "int32", "int64")
 
@@ -172,10 +172,10 @@ def test_rounding_to_bfloat16_is_one_rounding():
     # A pool of one cell of one element leaves each value as it is, but for the rounding.
     rounded = np.empty(values.shape, BFLOAT16)
     ends = np.array([0, 1])
-    one = _fractional_pool_loops.Axis(ends[:1], ends[:1], ends, ends, ends[:1])
-    sizes = _fractional_pool_loops.Sizes(1, 1, 1, 1, values.size)
+    one = _irregular_pool_loops.Axis(ends[:1], ends[:1], ends, ends, ends[:1])
+    sizes = _irregular_pool_loops.Sizes(1, 1, 1, 1, values.size)
     counter, bits = np.zeros(1, np.int64), rounded.view(np.int16)
-    _fractional_pool_loops.gather(counter, 1, sizes, one, one, ends, values, bits)
+    _irregular_pool_loops.gather_irregular(counter, 1, sizes, one, one, ends, values, bits)
     finite = np.isfinite(rounded.astype(np.float64))
     np.testing.assert_array_equal(rounded[finite], nearest_bfloat16(values)[finite])
     assert rounded[0] == np.float32(1 + 2**-7)
