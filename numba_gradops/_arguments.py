@@ -17,6 +17,9 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 
+_LISTS = (list, tuple)
+_ONLY_INTS = {int}
+
 DataFormat = Literal["NHWC", "NCHW"]
 Algorithm = Literal["auto", "direct", "winograd"]
 # A padding word, or (before, after) for each of the four dimensions in data_format order.
@@ -88,7 +91,35 @@ def _not_integers(value: object, name: str) -> NoReturn:
 
 
 def _is_list(value: object) -> TypeGuard[list[Any] | tuple[Any, ...]]:
-    return isinstance(value, list | tuple)
+    return isinstance(value, _LISTS)
+
+
+# What most calls give is read here in a fraction of the time, which counts where a call is small:
+# exact lists and tuples of exact ints, and NumPy arrays of signed integers. The answer is None for
+# everything else, down to a bool among ints; the general way reads it or says what is wrong.
+
+
+def _four_plain(value: Any) -> tuple[int, int, int, int] | None:
+    if type(value) in _LISTS and len(value) == 4:
+        a, b, c, d = value
+        # The bitwise or of numbers is in this range exactly if all of them are.
+        if type(a) is type(b) is type(c) is type(d) is int and 0 <= a | b | c | d <= INT64_MAX:
+            return a, b, c, d
+    return None
+
+
+def _plain_array(value: Any) -> NDArray[np.int64] | None:
+    if type(value) in _LISTS:
+        values = [*value]
+        if {*map(type, values)} == _ONLY_INTS:
+            try:
+                return np.array(values, dtype=np.int64)
+            except OverflowError:
+                return None
+    elif type(value) is np.ndarray and value.dtype.kind == "i":
+        array: NDArray[np.int64] = value.astype(np.int64)
+        return array
+    return None
 
 
 def _foreign_to_host(value: Any, name: str) -> Any:
@@ -160,6 +191,9 @@ def integer_array(value: Any, name: str, at_most: int | None = None) -> NDArray[
 
     Of a range, which can be longer than memory, no more than the first `at_most` entries.
     """
+    plain = _plain_array(value)
+    if plain is not None:
+        return plain
     if not isinstance(value, np.ndarray | np.generic | list | tuple | range | int):
         if value is None or isinstance(value, str | bytes | bytearray | float | complex):
             _not_integers(value, name)
@@ -174,14 +208,13 @@ def integer_array(value: Any, name: str, at_most: int | None = None) -> NDArray[
     return _from_array(array, name)
 
 
-def shape_vector(value: Any, name: str, lengths: tuple[int, ...], meaning: str) -> list[int]:
-    """Read a one-dimensional list of sizes whose length is one of `lengths`."""
-    if isinstance(value, list | tuple) and len(value) in lengths:
-        sizes = list(value)
-        if all(type(size) is int and INT64_MIN <= size <= INT64_MAX for size in sizes):
-            return sizes
+def shape_vector(value: Any, name: str, lengths: tuple[int, ...], meaning: str) -> tuple[int, ...]:
+    """Read a one-dimensional list of sizes whose length is one of `lengths`, among them 4."""
+    plain = _four_plain(value)
+    if plain:
+        return plain
     # The length is looked at first: a list of a million entries is not read to be refused.
-    if isinstance(value, list | tuple | range) and len(value) not in lengths:
+    if isinstance(value, (list, tuple, range)) and len(value) not in lengths:
         count = len(value)
     else:
         array = integer_array(value, name)
@@ -190,23 +223,24 @@ def shape_vector(value: Any, name: str, lengths: tuple[int, ...], meaning: str) 
             raise ValueError(msg)
         count = array.size
         if count in lengths:
-            return [int(size) for size in array]
+            return tuple(array.tolist())
     expected = " or ".join(str(length) for length in lengths)
     msg = f"{name} must have {expected} entries, {meaning}; got {count}"
     raise ValueError(msg)
 
 
-def four_integers(value: Any, name: str) -> list[int]:
+def four_integers(value: Any, name: str) -> tuple[int, ...]:
     """Read strides or dilations: a list or tuple of exactly four whole numbers."""
+    plain = _four_plain(value)
+    if plain:
+        return plain
     if not _is_list(value):
         msg = f"{name} must be a list or tuple of 4 integers, got {describe(value)}"
         raise TypeError(msg)
     if len(value) != 4:
         msg = f"{name} must have 4 entries in data_format order, got {len(value)}"
         raise ValueError(msg)
-    if all(type(entry) is int and 0 < entry <= INT32_MAX for entry in value):
-        return list(value)
-    return [_whole_number(entry, f"every entry of {name}") for entry in value]
+    return tuple([_whole_number(entry, f"every entry of {name}") for entry in value])
 
 
 def _whole_number(value: Any, where: str) -> int:
@@ -218,6 +252,8 @@ def _whole_number(value: Any, where: str) -> int:
 
 def flag(value: Any, name: str, default: bool) -> bool:
     """Read a bool or np.bool_; None means the default, as in TensorFlow."""
+    if value is True or value is False:
+        return bool(value)
     if value is None:
         return default
     if isinstance(value, bool | np.bool_):

@@ -104,6 +104,8 @@ def tensor(
     Lists have no dtype of their own: they take `like` where it is given, else float32 or int32,
     or int64 where `wide` allows it and the numbers need it, as TensorFlow decides.
     """
+    if type(value) is np.ndarray and _dtypes.is_one_of(value.dtype, supported):
+        return value
     literal = isinstance(value, list | tuple | int | float) and not isinstance(value, np.generic)
     leaves = list(_leaves(value)) if literal else []
     _refuse_leaves(leaves, name)

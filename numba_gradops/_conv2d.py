@@ -200,7 +200,7 @@ def compute(
         sizes = _arguments.shape_vector(input_sizes, "input_sizes", (4, 2), _SIZES)
         steps = _arguments.four_integers(strides, "strides")
         spread = (
-            [1, 1, 1, 1] if dilations is None else _arguments.four_integers(dilations, "dilations")
+            (1, 1, 1, 1) if dilations is None else _arguments.four_integers(dilations, "dilations")
         )
         weights = _arrays.tensor(filter, "filter", _dtypes.CONV2D)
         gradient = _arrays.tensor(out_backprop, "out_backprop", _dtypes.CONV2D, like=weights.dtype)
@@ -211,11 +211,11 @@ def compute(
             )
             raise TypeError(msg)
         geometry = _geometry.conv2d(
-            tuple(sizes),
+            sizes,
             weights.shape,
             gradient.shape,
-            tuple(steps),
-            tuple(spread),
+            steps,
+            spread,
             padding,
             layout,
         )

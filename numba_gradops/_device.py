@@ -10,6 +10,7 @@ import ctypes
 import importlib.util
 import re
 import sys
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -51,6 +52,11 @@ def cuda_problems() -> list[str]:
     return problems
 
 
+# Arguments that lie in the host's memory for sure.
+_ON_HOST = {np.ndarray, type(None)}
+
+
+@cache
 def _cpu() -> ModuleType:
     from . import cpu  # loads Numba
 
@@ -59,9 +65,7 @@ def _cpu() -> ModuleType:
 
 def backend(device: Any, arrays: dict[str, Any]) -> ModuleType:
     """Choose by the `device` argument, or by where the arrays are if it is None."""
-    if device is None and all(
-        array is None or type(array) is np.ndarray for array in arrays.values()
-    ):
+    if device is None and {*map(type, arrays.values())} <= _ON_HOST:
         return _cpu()
     owners = {name: _owner(array) for name, array in arrays.items() if array is not None}
     if device is None:

@@ -28,6 +28,12 @@ def name_of(dtype: np.dtype[Any]) -> str:
     return dtype.name
 
 
+@lru_cache(maxsize=64)
+def is_one_of(dtype: np.dtype[Any], supported: tuple[str, ...]) -> bool:
+    """Tell whether a dtype is supported, and in the machine's byte order."""
+    return dtype.isnative and dtype.name in supported
+
+
 def require(dtype: np.dtype[Any], supported: tuple[str, ...], name: str) -> np.dtype[Any]:
     """Refuse a dtype outside `supported`; return it in the machine's byte order."""
     # bfloat16 is known by its name: ml_dtypes registers it, and is never imported here.
@@ -37,6 +43,7 @@ def require(dtype: np.dtype[Any], supported: tuple[str, ...], name: str) -> np.d
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
+@lru_cache(maxsize=64)
 def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Give the dtype in which convolution products of `dtype` are summed."""
-    return np.dtype(np.float32) if name_of(dtype) in HALVES else dtype
+    return np.dtype(np.float32) if dtype.name in HALVES else dtype

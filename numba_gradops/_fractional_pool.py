@@ -115,20 +115,16 @@ def fractional_avg_pool_grad(
             orig_input_tensor_shape, "orig_input_tensor_shape", (4,), "(batch, rows, cols, depth)"
         )
         gradient = _arrays.tensor(out_backprop, "out_backprop", _dtypes.POOL, wide=True)
-        sequences = {
-            "row_pooling_sequence": row_pooling_sequence,
-            "col_pooling_sequence": col_pooling_sequence,
-        }
-        row_starts, col_starts = (
-            _arguments.integer_array(sequence, name, at_most=max(gradient.shape, default=0) + 1)
-            for name, sequence in sequences.items()
-        )
-        rows, cols = _geometry.pool(shape, gradient.shape, row_starts, col_starts, overlaps)
+        at_most = max(gradient.shape, default=0) + 1
+        row_starts = _arguments.integer_array(row_pooling_sequence, "row_pooling_sequence", at_most)
+        col_starts = _arguments.integer_array(col_pooling_sequence, "col_pooling_sequence", at_most)
+        geometry = _geometry.pool(shape, gradient.shape, row_starts, col_starts, overlaps)
         inputs = {
             "out_backprop": out_backprop,
             "orig_input_tensor_shape": orig_input_tensor_shape,
-            **sequences,
+            "row_pooling_sequence": row_pooling_sequence,
+            "col_pooling_sequence": col_pooling_sequence,
         }
-        result = _arrays.result(out, tuple(shape), gradient.dtype, inputs)
-    backend.fractional_avg_pool_grad(rows, cols, gradient, result)
+        result = _arrays.result(out, shape, gradient.dtype, inputs)
+    backend.fractional_avg_pool_grad(geometry, gradient, result)
     return result

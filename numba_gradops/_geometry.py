@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -58,6 +59,28 @@ class Cells(NamedTuple):
 
     first: NDArray[np.int64]
     last: NDArray[np.int64]
+
+
+class Segments(NamedTuple):
+    """An axis cut where a cell starts or ends: the elements of a segment lie in the same cells.
+
+    Segment i is the elements starts[i] to starts[i + 1] - 1; they lie in the cells
+    ``cells[begin[i]:begin[i + 1]]``, in ascending order. As long as the sequence, whatever the
+    length of the axis.
+    """
+
+    starts: NDArray[np.int64]
+    begin: NDArray[np.int64]
+    cells: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """The cells of a fractional pooling; equal to itself only, so that plans can be kept by it."""
+
+    input_sizes: tuple[int, ...]
+    rows: Cells
+    cols: Cells
 
 
 def first_contribution(position: int, axis: Axis) -> tuple[int, int, int]:
@@ -246,20 +269,10 @@ def _cells(
             f"{stop} for cell {at} (elements {start} to {stop if overlapping else stop - 1})"
         )
         raise ValueError(msg)
-    return Cells(first.copy(), np.minimum(bound if overlapping else bound - 1, size - 1))
-
-
-class Segments(NamedTuple):
-    """An axis cut where a cell starts or ends: the elements of a segment lie in the same cells.
-
-    Segment i is the elements starts[i] to starts[i + 1] - 1; they lie in the cells
-    ``cells[begin[i]:begin[i + 1]]``, in ascending order. As long as the sequence, whatever the
-    length of the axis.
-    """
-
-    starts: NDArray[np.int64]
-    begin: NDArray[np.int64]
-    cells: NDArray[np.int64]
+    cells = Cells(first.copy(), np.minimum(bound if overlapping else bound - 1, size - 1))
+    for array in cells:
+        array.flags.writeable = False  # later calls may get the same
+    return cells
 
 
 # Above this number of entries, the lists of a hand-made sequence hold all cells for every segment
@@ -286,14 +299,35 @@ def segments(cells: Cells, size: int) -> Segments:
     return Segments(cuts, begin, np.repeat(used, lengths)[order])
 
 
+# Entries of both sequences, at most, of a pooling whose cells are kept for the next call.
+_LONGEST_KEPT = 512
+
+
 def pool(
-    input_sizes: Sequence[int],
+    input_sizes: tuple[int, ...],
     gradient_shape: tuple[int, ...],
     row_sequence: NDArray[np.int64],
     col_sequence: NDArray[np.int64],
     overlapping: bool,
-) -> tuple[Cells, Cells]:
-    """Check a pooling call and turn its sequences into row and column cells, or ValueError."""
+) -> Pool:
+    """Check a pooling call and turn its sequences into row and column cells, or ValueError.
+
+    Calls with the same numbers get the same object, for as long as it is kept.
+    """
+    keep = row_sequence.size + col_sequence.size <= _LONGEST_KEPT
+    check = _pool if keep else _pool.__wrapped__
+    sequences = row_sequence.tobytes(), col_sequence.tobytes()
+    return check(input_sizes, gradient_shape, *sequences, overlapping)
+
+
+@lru_cache(maxsize=64)
+def _pool(
+    input_sizes: tuple[int, ...],
+    gradient_shape: tuple[int, ...],
+    row_sequence: bytes,
+    col_sequence: bytes,
+    overlapping: bool,
+) -> Pool:
     if len(gradient_shape) != 4:
         msg = f"out_backprop must have 4 dimensions, got shape {gradient_shape}"
         raise ValueError(msg)
@@ -301,8 +335,8 @@ def pool(
         msg = f"out_backprop must not be empty, got shape {gradient_shape}"
         raise ValueError(msg)
     axes = (
-        ("row_pooling_sequence", "rows", row_sequence, 1),
-        ("col_pooling_sequence", "columns", col_sequence, 2),
+        ("row_pooling_sequence", "rows", np.frombuffer(row_sequence, np.int64), 1),
+        ("col_pooling_sequence", "columns", np.frombuffer(col_sequence, np.int64), 2),
     )
     for name, unit, sequence, at in axes:
         if sequence.size < gradient_shape[at] + 1:
@@ -325,7 +359,7 @@ def pool(
             )
             raise ValueError(msg)
     rows, cols = (
-        _cells(name, sequence.ravel(), gradient_shape[at], input_sizes[at], overlapping)
+        _cells(name, sequence, gradient_shape[at], input_sizes[at], overlapping)
         for name, _, sequence, at in axes
     )
-    return rows, cols
+    return Pool(input_sizes, rows, cols)

@@ -72,14 +72,10 @@ def assert_last_pixel_is_right(call: Call, sizes: tuple[int, ...]) -> None:
 )
 def test_offsets_of_the_exact_loops_are_64_bit(sparse, data_format, form):
     call, sizes = call_of(sparse, data_format)
-    layout = _exact._layout(call, form, IMAGES)
-    tasks = IMAGES * ROWS * layout.column_blocks
+    tasks, plan = _exact._plan(call.geometry, form, data_format == "NHWC", IMAGES)
     _exact_loops.gather(
         np.array([tasks - 1]),
-        tasks,
-        call.geometry.rows,
-        call.geometry.cols,
-        layout,
+        plan,
         frozen(call.weights.ravel()),
         frozen(call.gradient),
         call.result,

@@ -6,8 +6,6 @@ another kind a contiguous one is lent, and copied when it is done.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,35 +18,45 @@ _PASS_BYTES = 2**23
 
 def adopt(array: NDArray[Any], dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
     """Give an input as a flat read-only array, by copy where its memory or dtype is another."""
-    dtype = array.dtype if dtype is None else dtype
-    if not _is_plain(array) or array.dtype != dtype:
-        copy = empty(array.shape, dtype, "a contiguous copy of an argument")
+    if not _is_plain(array) or (dtype is not None and array.dtype != dtype):
+        copy = empty(array.shape, dtype or array.dtype, "a contiguous copy of an argument")
         with np.errstate(all="ignore"):  # a signalling NaN is no concern
             copy[...] = array
         array = copy
     # Read-only for all, or each mix of writable and read-only inputs would be compiled anew.
-    flat = array.reshape(-1).view()
-    flat.flags.writeable = False
+    flat = array.reshape(-1)  # a view
+    flat.setflags(write=False)
     return flat
 
 
 def _is_plain(array: NDArray[Any]) -> bool:
-    return array.flags.c_contiguous and array.flags.aligned
+    flags = array.flags
+    return flags.c_contiguous and flags.aligned
 
 
-def batches(batch: int, image_bytes: int) -> Iterator[slice]:
+def batches(batch: int, image_bytes: int) -> list[slice]:
     """Cut the batch so that copies of `image_bytes` an image stay small."""
-    step = max(1, _PASS_BYTES // image_bytes) if image_bytes else batch
-    for start in range(0, batch, step):
-        yield slice(start, min(start + step, batch))
+    if batch * image_bytes <= _PASS_BYTES:
+        return [slice(0, batch)]
+    step = max(1, _PASS_BYTES // image_bytes)
+    return [slice(start, min(start + step, batch)) for start in range(0, batch, step)]
 
 
-@contextmanager
-def target(result: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Lend a flat array to write into; on leaving, `result` holds what was written."""
-    if _is_plain(result):
-        yield result.reshape(-1)
-        return
-    scratch = empty(result.shape, result.dtype, "a contiguous copy of out")
-    yield scratch.reshape(-1)
-    result[...] = scratch
+class target:  # noqa: N801 - used like a function
+    """Lends a flat array to write into; on leaving, the result holds what was written."""
+
+    __slots__ = ("_result", "_written")
+
+    def __init__(self, result: NDArray[Any]) -> None:
+        self._result = result
+
+    def __enter__(self) -> NDArray[Any]:
+        self._written = self._result
+        if not _is_plain(self._result):
+            shape, dtype = self._result.shape, self._result.dtype
+            self._written = empty(shape, dtype, "a contiguous copy of out")
+        return self._written.reshape(-1)
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if error is None and self._written is not self._result:
+            self._result[...] = self._written

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -28,7 +27,9 @@ class Call(NamedTuple):
     @property
     def products(self) -> int:
         """Number of multiply-adds."""
-        return self.gradient.size * math.prod(self.weights.shape[:3])
+        taps = self.geometry.rows.window * self.geometry.cols.window
+        size: int = self.gradient.size
+        return size * taps * int(self.weights.shape[2])
 
     @property
     def image_bytes(self) -> int:

@@ -5,6 +5,7 @@ For int32, for filters that are not finite, and for what register tiles are not 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,24 +34,34 @@ def _form(geometry: Conv2D, group_in: int) -> int:
     return loops.DOT if group_in < _FEW_CHANNELS else loops.CHANNELS
 
 
-def _layout(call: Call, form: int, batch: int) -> loops.Layout:
-    geometry = call.geometry
+def _layout(geometry: Conv2D, form: int, channels_last: bool, batch: int) -> loops.Layout:
     rows, cols, channels = geometry.rows.input, geometry.cols.input, geometry.channels
     row_blocks = max(1, -(-_TASKS // (batch * rows)))
     block = max(1, -(-cols // row_blocks))
-    if call.data_format == "NHWC":
+    column_blocks = -(-cols // block)
+    if channels_last:
         steps = (rows * cols * channels, cols * channels, channels, 1)
     else:
         steps = (channels * rows * cols, cols, 1, rows * cols)
     return loops.Layout(
+        batch * rows * column_blocks,
         form,
         geometry.groups,
-        call.weights.shape[2],
+        channels // geometry.groups,
         geometry.out_channels // geometry.groups,
-        -(-cols // block),
+        column_blocks,
         block,
         *steps,
     )
+
+
+@lru_cache(maxsize=256)
+def _plan(
+    geometry: Conv2D, form: int, channels_last: bool, batch: int
+) -> tuple[int, NDArray[np.int64]]:
+    """Give the number of tasks, and what the loops need to know as an array."""
+    layout = _layout(geometry, form, channels_last, batch)
+    return layout.tasks, loops.plan_of(layout, geometry.rows, geometry.cols)
 
 
 def _ordered(call: Call) -> tuple[int, NDArray[Any]]:
@@ -68,34 +79,27 @@ def compute(call: Call) -> None:
     """Compute by loops that form only the products that belong to a sum."""
     geometry = call.geometry
     form, weights = _ordered(call)
+    scratch = loops.PIXELS * 12 * geometry.channels
+    image_work = call.products / geometry.batch / 4  # 4 products a nanosecond
     for images in batches(geometry.batch, call.image_bytes):
         gradient = channels_last(call, images)
         batch = images.stop - images.start
-        layout = _layout(call, form, batch)
-        tasks = batch * geometry.rows.input * layout.column_blocks
+        tasks, plan = _plan(geometry, form, call.data_format == "NHWC", batch)
         with target(call.result[images]) as flat:
-            arguments = (
-                tasks,
-                geometry.rows,
-                geometry.cols,
-                layout,
-                weights,
-                gradient,
-                as_bits(flat),
-            )
-            work = call.products * batch / geometry.batch / 4  # 4 products a nanosecond
-            scratch = loops.PIXELS * 12 * geometry.channels
-            _threads.run(loops.gather, loops.gather_parallel, tasks, work, arguments, scratch)
+            arguments = (plan, weights, gradient, as_bits(flat))
+            run = loops.gather, loops.gather_parallel
+            _threads.run(*run, tasks, image_work * batch, arguments, scratch)
 
 
 def compute_rows(
     call: Call, rows: NDArray[np.intp], gradient: NDArray[Any], flat: NDArray[Any]
 ) -> None:
     """Compute some rows again, counted over all images, from a flat gradient in NHWC order."""
+    geometry = call.geometry
     form, weights = _ordered(call)
-    layout = _layout(call, form, call.result.shape[0])
-    axes = call.geometry.rows, call.geometry.cols
+    layout = _layout(geometry, form, call.data_format == "NHWC", call.result.shape[0])
     for row in rows.tolist():
         counter = np.array([row * layout.column_blocks])
-        stop = (row + 1) * layout.column_blocks
-        loops.gather(counter, stop, *axes, layout, weights, gradient, flat)
+        until = layout._replace(tasks=(row + 1) * layout.column_blocks)
+        plan = loops.plan_of(until, geometry.rows, geometry.cols)
+        loops.gather(counter, plan, weights, gradient, flat)

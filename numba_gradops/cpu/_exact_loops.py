@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import prange, types
 from numba.extending import overload
+from numpy.typing import NDArray
 
 from .._geometry import Axis
 from .._geometry import first_contribution as _first_contribution
@@ -40,6 +41,7 @@ PARTIAL = 128
 class Layout(NamedTuple):
     """What the loops need to know beside the two axes; strides are of the result, in elements."""
 
+    tasks: int
     form: int
     groups: int
     group_in: int
@@ -50,6 +52,22 @@ class Layout(NamedTuple):
     row_step: int
     column_step: int
     channel_step: int
+
+
+def plan_of(layout: Layout, rows: Axis, cols: Axis) -> NDArray[np.int64]:
+    """Write down all numbers in an array: Numba takes microseconds to look through NamedTuples."""
+    plan = np.array([*layout, *rows, *cols], np.int64)
+    plan.flags.writeable = False
+    return plan
+
+
+@helper
+def _read_plan(p: Any) -> tuple[Layout, Axis, Axis]:
+    return (
+        Layout(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10]),
+        Axis(p[11], p[12], p[13], p[14], p[15], p[16], p[17], p[18], p[19]),
+        Axis(p[20], p[21], p[22], p[23], p[24], p[25], p[26], p[27], p[28]),
+    )
 
 
 first_contribution = helper(_first_contribution)
@@ -210,17 +228,9 @@ def _write(
 
 
 @loop
-def gather(
-    counter: Any,
-    tasks: int,
-    rows: Axis,
-    cols: Axis,
-    layout: Layout,
-    weights: Any,
-    gradient: Any,
-    result: Any,
-) -> None:
+def gather(counter: Any, plan: Any, weights: Any, gradient: Any, result: Any) -> None:
     """Compute blocks of result pixels, counted by image, row and block, until none is left."""
+    layout, rows, cols = _read_plan(plan)
     by_channels = layout.form == CHANNELS
     rounds = layout.groups if by_channels else 1
     lanes = layout.group_in * layout.groups // rounds
@@ -230,7 +240,7 @@ def gather(
     partial = np.zeros(PIXELS * lanes, weights.dtype)
     while True:
         task = next_number(counter.ctypes.data)
-        if task >= tasks:
+        if task >= layout.tasks:
             break
         image = task // layout.column_blocks // rows.input
         row = task // layout.column_blocks % rows.input
@@ -278,16 +288,8 @@ def gather(
 
 @parallel_loop
 def gather_parallel(
-    threads: int,
-    counter: Any,
-    tasks: int,
-    rows: Axis,
-    cols: Axis,
-    layout: Layout,
-    weights: Any,
-    gradient: Any,
-    result: Any,
+    threads: int, counter: Any, plan: Any, weights: Any, gradient: Any, result: Any
 ) -> None:
     """Have `threads` threads gather."""
     for _ in prange(threads):
-        gather(counter, tasks, rows, cols, layout, weights, gradient, result)
+        gather(counter, plan, weights, gradient, result)

@@ -32,7 +32,15 @@ SERIAL_BELOW = 150_000
 
 _threads_free = threading.Lock()
 _forked = False
-_wish = threading.local()
+
+
+class _Wish(threading.local):
+    """What a Python thread asked for."""
+
+    parallel = False
+
+
+_wish = _Wish()
 
 
 def _after_fork_in_child() -> None:
@@ -76,7 +84,7 @@ def run(
     in bytes that each thread allocates before it takes a task.
     """
     counter = np.zeros(1, np.int64)
-    wished = getattr(_wish, "parallel", False)
+    wished = _wish.parallel
     alone = (tasks < 2 or work < SERIAL_BELOW) and not wished
     if not (alone or _forked) and _threads_free.acquire(blocking=False):
         try:
@@ -102,6 +110,6 @@ def _call(loop: Callable[..., None], arguments: tuple[Any, ...]) -> None:
 
 def _require_all(counter: NDArray[np.int64], tasks: int, scratch: int) -> None:
     """Raise MemoryError if tasks are left: every thread failed to get its working memory."""
-    if counter[0] < tasks:
+    if counter.item() < tasks:
         msg = f"the working memory of a thread needs {scratch} bytes"
         raise MemoryError(msg)

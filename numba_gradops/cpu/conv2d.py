@@ -31,8 +31,11 @@ def conv2d_backprop_input(
     if filter.size == 0 or out_backprop.size == 0:
         result.fill(0)
         return
-    with np.errstate(all="ignore"):  # a signalling NaN is no concern
-        weights = filter.astype(_dtypes.accumulator(filter.dtype), copy=False)
+    weights = filter
+    computing = _dtypes.accumulator(filter.dtype)
+    if filter.dtype != computing:
+        with np.errstate(all="ignore"):  # a signalling NaN is no concern
+            weights = filter.astype(computing)
     call = Call(geometry, weights, out_backprop, data_format, result)
     if algorithm == "winograd":
         _winograd.require(call)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from .._geometry import Cells, segments
+from .._geometry import Cells, Pool, segments
 from . import _fractional_pool_loops as loops
 from . import _irregular_pool_loops as irregular_loops
 from . import _threads
@@ -34,20 +35,70 @@ def _is_regular(cells: Cells, size: int) -> bool:
     return bool(covers and (first[1:] > first[:-1]).all())
 
 
+class _Plan(NamedTuple):
+    """What follows from the geometry alone."""
+
+    as_row: bool  # one column lies in memory as a row does, and rows are what loops are good at
+    rows: Cells
+    cols: Cells
+    irregular: _Irregular | None  # for cells that do not cover the image in order
+
+
+class _Irregular(NamedTuple):
+    """What the irregular loops need to know beside the arrays."""
+
+    tasks: int
+    sizes: irregular_loops.Sizes
+    rows: irregular_loops.Axis
+    cols: irregular_loops.Axis
+    first_strips: NDArray[np.int64]
+
+
+# Kept as long as the geometry is.
+_plans: WeakKeyDictionary[Pool, _Plan] = WeakKeyDictionary()
+
+
+def _plan(geometry: Pool) -> _Plan:
+    found = _plans.get(geometry)
+    if found is None:
+        batch, height, width, depth = geometry.input_sizes
+        rows, cols = geometry.rows, geometry.cols
+        as_row = width == 1 and cols.first.size == 1
+        if as_row:
+            rows, cols, height, width = cols, rows, width, height
+        in_order = _is_regular(rows, height) and _is_regular(cols, width)
+        irregular = None
+        if not in_order or height * width >= loops.CELL_LIMIT:
+            irregular = _irregular_plan(rows, cols, (batch, height, width, depth))
+        found = _plans[geometry] = _Plan(as_row, rows, cols, irregular)
+    return found
+
+
+def _irregular_plan(rows: Cells, cols: Cells, shape: tuple[int, int, int, int]) -> _Irregular:
+    batch, height, width, depth = shape
+    row_axis = irregular_loops.Axis(*rows, *segments(rows, height))
+    strips = -(-np.diff(row_axis.starts) // irregular_loops.STRIP)
+    first_strips = np.concatenate([[0], np.cumsum(strips)]).astype(np.int64)
+    return _Irregular(
+        batch * int(first_strips[-1]),
+        irregular_loops.Sizes(height, width, rows.first.size, cols.first.size, depth),
+        row_axis,
+        irregular_loops.Axis(*cols, *segments(cols, width)),
+        first_strips,
+    )
+
+
 def fractional_avg_pool_grad(
-    rows: Cells, cols: Cells, out_backprop: NDArray[Any], result: NDArray[Any]
+    geometry: Pool, out_backprop: NDArray[Any], result: NDArray[Any]
 ) -> None:
     """Fill `result`, whose arguments have all been checked."""
-    _, height, width, _ = result.shape
-    if width == 1 and cols.first.size == 1:
-        # A single column lies in memory as a row does, and rows are what the loops are good at.
+    plan = _plan(geometry)
+    if plan.as_row:
         out_backprop, result = out_backprop.swapaxes(1, 2), result.swapaxes(1, 2)
-        rows, cols, height, width = cols, rows, width, height
-    in_order = _is_regular(rows, height) and _is_regular(cols, width)
-    if in_order and height * width < loops.CELL_LIMIT:
-        _regular(rows, cols, out_backprop, result)
+    if plan.irregular is None:
+        _regular(plan.rows, plan.cols, out_backprop, result)
     else:
-        _irregular(rows, cols, out_backprop, result)
+        _irregular(plan.irregular, out_backprop, result)
 
 
 def _regular(rows: Cells, cols: Cells, out_backprop: NDArray[Any], result: NDArray[Any]) -> None:
@@ -84,26 +135,14 @@ def _regular(rows: Cells, cols: Cells, out_backprop: NDArray[Any], result: NDArr
         _threads.run(loops.gather, loops.gather_parallel, tasks, work, arguments, scratch=scratch)
 
 
-def _irregular(rows: Cells, cols: Cells, out_backprop: NDArray[Any], result: NDArray[Any]) -> None:
+def _irregular(plan: _Irregular, out_backprop: NDArray[Any], result: NDArray[Any]) -> None:
     """Have each pixel look for its cells.
 
     Beside the result this allocates a few integers for each cell row and column.
     """
-    batch, height, width, depth = result.shape
-    sizes = irregular_loops.Sizes(height, width, rows.first.size, cols.first.size, depth)
-    row_axis = irregular_loops.Axis(*rows, *segments(rows, height))
-    strips = -(-np.diff(row_axis.starts) // irregular_loops.STRIP)
-    first_strips = np.concatenate([[0], np.cumsum(strips)]).astype(np.int64)
-    tasks = batch * int(first_strips[-1])
+    gradient = adopt(as_bits(out_backprop))
     with target(result) as flat:
-        arguments = (
-            tasks,
-            sizes,
-            row_axis,
-            irregular_loops.Axis(*cols, *segments(cols, width)),
-            first_strips,
-            adopt(as_bits(out_backprop)),
-            as_bits(flat),
-        )
+        arguments = (*plan, gradient, as_bits(flat))
         run = irregular_loops.gather_irregular, irregular_loops.gather_irregular_parallel
-        _threads.run(*run, tasks, 0.2 * flat.size, arguments, scratch=8 * depth)
+        work, scratch = 0.2 * flat.size, 8 * plan.sizes.depth
+        _threads.run(*run, plan.tasks, work, arguments, scratch)
