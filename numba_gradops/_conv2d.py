@@ -65,9 +65,10 @@ def conv2d_backprop_input(
     device : {None, 'cpu', 'cuda', 'cuda:N'}, optional
         Where to compute; None means where the arrays are.
     algorithm : {'auto', 'direct', 'winograd'}, default 'auto'
-        How to compute. 'winograd' takes a quarter of the products for 3x3 filters with stride 1 in
-        float32 and float64, with larger rounding errors; 'auto' uses it where it pays. The choice
-        never depends on timing or on the batch: the same call gives the same bits.
+        How to compute. 'winograd' takes down to a quarter of the products, with larger rounding
+        errors; it needs float32 or float64, one group, strides s up to 16 that share no factor with
+        the dilation, and s to 3 * s filter rows and columns. 'auto' uses it where it pays. The
+        choice never depends on timing or on the batch: the same call gives the same bits.
     out : ndarray, optional
         Array to write the result into: its shape and dtype, and no memory shared with the other
         arrays.
@@ -121,9 +122,9 @@ def conv2d_backprop_input(
     flushed to zero. The error over the largest exact value is within 3e-6 in float32 and 1e-14 in
     float64 for 'direct', and within 3e-5 and 1e-13 for 'winograd'.
 
-    Beside the result, memory is needed for a reordered copy of the filter (with 'winograd' for four
-    more such copies), for NCHW and halves for a copy of the gradient of a few images, and for a few
-    MiB a thread.
+    Beside the result, memory is needed for a reordered copy of the filter (with 'winograd' for up
+    to six such copies, and at least 8 MiB), for NCHW and halves for a copy of the gradient of a few
+    images, and for a few MiB a thread.
 
     ==================================================  ====================================
     TensorFlow                                          here

@@ -167,6 +167,10 @@ class _Emitter:
         read, data = ir.Constant(I32, 0), ir.Constant(I32, 1)
         self.builder.call(function, [pointer, read, ir.Constant(I32, level), data])
 
+    def not_finite(self, value: Any) -> Any:
+        """Give a vector of NaN where there is NaN or infinity, else of zeros."""
+        return self.builder.fsub(value, value)
+
     def has(self, bits: Any, bit: int) -> Any:
         return self.builder.icmp_signed("!=", self.builder.and_(bits, _int(bit)), _int(0))
 
@@ -577,86 +581,6 @@ def transpose(element: ir.Type, lanes: int) -> Any:
         return signature, codegen
 
     return intrinsic(kernel)
-
-
-# Winograd's minimal filtering F(4, 3): 4 outputs of a 3-tap filter from 6 inputs with 6 products.
-# Each matrix is a list of rows; a row is a linear form in the inputs.
-_GRADIENT_FORMS = (
-    (4, 0, -5, 0, 1, 0),
-    (0, -4, -4, 1, 1, 0),
-    (0, 4, -4, -1, 1, 0),
-    (0, -2, -1, 2, 1, 0),
-    (0, 2, -1, -2, 1, 0),
-    (0, 4, 0, -5, 0, 1),
-)
-_FILTER_FORMS = (
-    (1 / 4, 0, 0),
-    (-1 / 6, -1 / 6, -1 / 6),
-    (-1 / 6, 1 / 6, -1 / 6),
-    (1 / 24, 1 / 12, 1 / 6),
-    (1 / 24, -1 / 12, 1 / 6),
-    (0, 0, 1),
-)
-_RESULT_FORMS = (
-    (1, 1, 1, 1, 1, 0),
-    (0, 1, -1, 2, -2, 0),
-    (0, 1, 1, 4, 4, 0),
-    (0, 1, -1, 8, -8, 1),
-)
-FORMS = {"gradient": _GRADIENT_FORMS, "filter": _FILTER_FORMS, "result": _RESULT_FORMS}
-
-
-def linear_forms(element: ir.Type, lanes: int, forms: Sequence[Sequence[float]]) -> Any:
-    """Make a function that evaluates linear forms on vectors, lane by lane.
-
-    ``f(source, source_step, target, target_step, vectors)``: input i lies at ``source + i *
-    source_step`` bytes, form j goes to ``target + j * target_step``; so for several `vectors` of
-    lanes one behind the other.
-    """
-    signature = types.void(*[types.intp] * 5)
-
-    def kernel(
-        typingctx: Any, source: Any, source_step: Any, target: Any, target_step: Any, vectors: Any
-    ) -> Any:
-        def codegen(context: Any, builder: Any, _: Any, values: Any) -> Any:
-            source, source_step, target, target_step, vectors = values
-            emit = _Emitter(builder, element, lanes)
-
-            def step(k: Any, nothing: Grid) -> Grid:
-                offset = emit.scaled(k, lanes * emit.size)
-                start = emit.add(source, offset)
-                inputs = [
-                    emit.load(emit.add(start, emit.scaled(source_step, i)))
-                    for i in range(len(forms[0]))
-                ]
-                for j, form in enumerate(forms):
-                    to = emit.add(emit.add(target, offset), emit.scaled(target_step, j))
-                    emit.store(_evaluate(emit, form, inputs), to)
-                return nothing
-
-            _loop_over_terms(emit, vectors, [[]], step, 1)
-            return context.get_dummy_value()
-
-        return signature, codegen
-
-    return intrinsic(kernel)
-
-
-def _evaluate(emit: _Emitter, form: Sequence[float], inputs: list[Any]) -> Any:
-    total = None
-    for factor, value in zip(form, inputs, strict=True):
-        if factor == 0:
-            continue
-        constant = ir.Constant(emit.vector, [float(factor)] * emit.lanes)
-        if total is None:
-            total = value if factor == 1 else emit.builder.fmul(value, constant)
-        elif factor == 1:
-            total = emit.builder.fadd(total, value)
-        elif factor == -1:
-            total = emit.builder.fsub(total, value)
-        else:
-            total = emit.multiply_add(value, constant, total)
-    return total
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -1097,3 +1021,171 @@ def float64_from_bits(typingctx: Any, bits: Any) -> Any:
         return builder.bitcast(arguments[0], ir.DoubleType())
 
     return types.float64(types.int64), codegen
+
+
+def element_of(array: Any) -> ir.Type:
+    """Give the element type of an array argument that is there for its type."""
+    return ir.FloatType() if array.dtype == types.float32 else ir.DoubleType()
+
+
+def matrix_tile(tile_of: Callable[[int], Tile]) -> Any:
+    """Make the register tile of a plain matrix product: ``result = a * weights``, or ``+=``.
+
+    ``f(array, a, a_row, weights, terms, result, result_row, add, ahead, ahead_step)``: an array of
+    the element type, then addresses and bytes. Row i of the tile is at ``a + i * a_row`` and at
+    ``result + i * result_row``; weights are packed [term, channel]. If `add` is not 0, the product
+    is added to what is there, with the same bits as if it had not been interrupted. With each term,
+    what lies at `ahead` is fetched into the second-level cache, `ahead_step` bytes further each
+    time: what the next product needs.
+    """
+
+    def kernel(
+        typingctx: Any, array: Any, a: Any, a_row: Any, weights: Any, terms: Any, result: Any,
+        result_row: Any, add: Any, ahead: Any, ahead_step: Any,
+    ) -> Any:  # fmt: skip
+        element = element_of(array)
+        tile = tile_of(array.dtype.bitwidth // 8)
+        row_bytes = tile.vectors * tile.lanes * array.dtype.bitwidth // 8
+
+        def codegen(context: Any, builder: Any, _: Any, values: Any) -> Any:
+            _, a, a_row, weights, terms, result, result_row, add, ahead, ahead_step = values
+            emit = _Emitter(builder, element, tile.lanes)
+            rows = [emit.add(a, emit.scaled(a_row, i)) for i in range(tile.pixels)]
+
+            def step(k: Any, sums: Grid) -> Grid:
+                emit.prefetch(builder.add(ahead, builder.mul(k, ahead_step)), 2)
+                at = emit.add(weights, emit.scaled(k, row_bytes))
+                vectors = [
+                    emit.load(emit.add(at, j * emit.lanes * emit.size)) for j in range(tile.vectors)
+                ]
+                offset = emit.scaled(k, emit.size)
+                added = []
+                for row, line in zip(rows, sums, strict=True):
+                    x = emit.load_splat(emit.add(row, offset))
+                    added.append(
+                        [emit.multiply_add(x, w, s) for w, s in zip(vectors, line, strict=True)]
+                    )
+                return added
+
+            places = [
+                [
+                    emit.add(
+                        emit.add(result, emit.scaled(result_row, i)), j * emit.lanes * emit.size
+                    )
+                    for j in range(tile.vectors)
+                ]
+                for i in range(tile.pixels)
+            ]
+            before = builder.block
+            go_on = builder.append_basic_block("go_on")
+            start = builder.append_basic_block("start")
+            builder.cbranch(builder.icmp_signed("!=", add, _int(0)), go_on, start)
+            builder.position_at_end(go_on)
+            there = [[emit.load(place) for place in line] for line in places]
+            builder.branch(start)
+            builder.position_at_end(start)
+            first = _Sums(emit, tile.pixels, tile.vectors)
+            first.come_from(before, [[emit.zero] * tile.vectors for _ in rows])
+            first.come_from(go_on, there)
+            sums = _loop_over_terms(emit, terms, first.values, step, _UNROLL)
+            for line, targets in zip(sums, places, strict=True):
+                for value, place in zip(line, targets, strict=True):
+                    emit.store(value, place)
+            return context.get_dummy_value()
+
+        return types.void(array, *[types.intp] * 9), codegen
+
+    return intrinsic(kernel)
+
+
+Forms = Sequence[Sequence[float]]
+
+
+def linear_forms(lanes_of: Callable[[int], int], choices: Sequence[Forms], check: bool) -> Any:
+    """Make a function that evaluates linear forms on vectors, lane by lane.
+
+    ``f(array, choice, columns, vectors, input_stride, inputs, input_shift, output_stride, outputs,
+    output_shift)``: an array of the element type, then integers. A matrix of numbers, each of them
+    `vectors` vectors one behind the other, becomes another matrix, column by column. The address of
+    input i of column j is ``inputs[input_stride * j + i]``, that of output i is
+    ``outputs[output_stride * j + i]``; the shifts are added to all of them. `choice` says which
+    forms. With `check`, bit j of what is given back says that an output of column j is not finite.
+    """
+
+    def kernel(
+        typingctx: Any, array: Any, choice: Any, columns: Any, vectors: Any, input_stride: Any,
+        inputs: Any, input_shift: Any, output_stride: Any, outputs: Any, output_shift: Any,
+    ) -> Any:  # fmt: skip
+        element, lanes = element_of(array), lanes_of(array.dtype.bitwidth // 8)
+
+        def codegen(context: Any, builder: Any, _: Any, values: Any) -> Any:
+            _, choice, columns, vectors = values[:4]
+            emit = _Emitter(builder, element, lanes)
+            found = cgutils.alloca_once_value(builder, _int(0))
+            wrong = cgutils.alloca_once_value(builder, emit.zero)
+
+            def column(forms: Forms, j: Any) -> None:
+                sources, targets = (
+                    [
+                        builder.add(
+                            emit.load_int(table, emit.add(builder.mul(j, stride), i)), shift
+                        )
+                        for i in range(count)
+                    ]
+                    for (stride, table, shift), count in (
+                        (values[4:7], len(forms[0])),
+                        (values[7:], len(forms)),
+                    )
+                )
+                builder.store(emit.zero, wrong)
+                with cgutils.for_range(builder, vectors) as loop:
+                    offset = emit.scaled(loop.index, lanes * emit.size)
+                    loaded = [emit.load(emit.add(source, offset)) for source in sources]
+                    for form, target in zip(forms, targets, strict=True):
+                        value = _evaluate(emit, form, loaded)
+                        emit.store(value, emit.add(target, offset))
+                        if check:
+                            bad = builder.fadd(builder.load(wrong), emit.not_finite(value))
+                            builder.store(bad, wrong)
+                if check:
+                    bad = builder.load(wrong)
+                    bits = builder.bitcast(
+                        builder.fcmp_unordered("uno", bad, bad), ir.IntType(lanes)
+                    )
+                    any_bad = builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+                    bit = builder.shl(builder.zext(any_bad, I64), j)
+                    builder.store(builder.or_(builder.load(found), bit), found)
+
+            done = builder.append_basic_block("forms_end")
+            switch = builder.switch(choice, done)
+            for number, forms in enumerate(choices):
+                block = builder.append_basic_block("forms")
+                switch.add_case(_int(number), block)
+                builder.position_at_end(block)
+                with cgutils.for_range(builder, columns) as loop:
+                    column(forms, loop.index)
+                builder.branch(done)
+            builder.position_at_end(done)
+            return builder.load(found)
+
+        return types.intp(array, *[types.intp] * 9), codegen
+
+    return intrinsic(kernel)
+
+
+def _evaluate(emit: _Emitter, form: Sequence[float], inputs: list[Any]) -> Any:
+    """Add up factors times inputs, from a factor of 1 on: the others are then multiply-adds."""
+    terms = [(float(f), value) for f, value in zip(form, inputs, strict=True) if f != 0]
+    terms.sort(key=lambda term: term[0] != 1)
+    total = None
+    for factor, value in terms:
+        constant = ir.Constant(emit.vector, [factor] * emit.lanes)
+        if total is None:
+            total = value if factor == 1 else emit.builder.fmul(value, constant)
+        elif factor == 1:
+            total = emit.builder.fadd(total, value)
+        elif factor == -1:
+            total = emit.builder.fsub(total, value)
+        else:
+            total = emit.multiply_add(value, constant, total)
+    return total

@@ -27,16 +27,16 @@ class ClassAxis(NamedTuple):
 
     Element ``lead + i * stride`` of the class meets tap ``tap + j * tap_step`` at gradient element
     ``cell + i - j * cell_step``, where that exists; it exists for every j where ``full_first <= i <
-    full_last``. In the packed weights tap j = 0 is number `place`, the others lie before it.
+    full_last``.
     """
 
     lead: int
     elements: int
+    tap: int
     taps: int
     cell: int
     full_first: int
     full_last: int
-    place: int
 
 
 @helper
@@ -61,13 +61,12 @@ def stride_class(lead: int, axis: Axis) -> ClassAxis:
     if reach % shared == 0:
         tap = (reach // shared) % axis.tap_step * axis.inverse % axis.tap_step
     if tap >= axis.window:
-        return ClassAxis(lead, count, 0, 0, 0, count, 0)
+        return ClassAxis(lead, count, 0, 0, 0, 0, count)
     taps = (axis.window - 1 - tap) // axis.tap_step + 1
     cell = (reach - tap * axis.dilation) // axis.stride
     full_first = max(0, (taps - 1) * axis.cell_step - cell)
-    return ClassAxis(
-        lead, count, taps, cell, full_first, min(count, axis.output - cell), tap_place(tap, axis)
-    )
+    full_last = min(count, axis.output - cell)
+    return ClassAxis(lead, count, tap, taps, cell, full_first, full_last)
 
 
 @helper
@@ -156,6 +155,7 @@ def write_entries(
     Where sums are moved depends on the filter alone: a pixel's bits must not depend on the other
     pixels of its tile.
     """
+    row_place, col_place = tap_place(row_class.tap, rows), tap_place(col_class.tap, cols)
     all_pixels = (1 << pixels) - 1
     last = (all_pixels >> (here - 1)) << (here - 1)  # the last pixel and those that repeat it
     for m in range(col_class.taps):
@@ -187,7 +187,7 @@ def write_entries(
             if bits == 0:
                 merges = False
                 continue
-            tap = (row_class.place - k) * cols.window + col_class.place - m
+            place = (row_place - k) * cols.window + col_place - m
             shift = -(k * rows.cell_step * cols.output + m * cols.cell_step) * plan.cell_bytes
             for start in range(0, plan.terms, plan.chunk):
                 terms = min(plan.chunk, plan.terms - start)
@@ -208,7 +208,7 @@ def write_entries(
                     if longer <= plan.longest:
                         entries[written - 1, 3] = longer
                         continue
-                entries[written, 0] = tap * plan.tap_bytes + start * plan.term_bytes
+                entries[written, 0] = place * plan.tap_bytes + start * plan.term_bytes
                 entries[written, 1] = shift + start * plan.element_bytes
                 entries[written, 2] = bits
                 entries[written, 3] = terms

@@ -1,9 +1,14 @@
-"""Winograd's minimal filtering for 3x3 filters with stride 1: a quarter of the products.
+"""The loops of Winograd's algorithm: tiles are transformed, multiplied, and transformed back.
 
-F(4x4, 3x3) computes a tile of 4x4 results from 6x6 gradients with 36 products where the direct sum
-has 144 (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016). Gradients and
-filter are turned into 36 numbers each, these are multiplied and summed over the output channels (36
-matrix products, by the register tiles of `_microkernel`), and the sums are turned into results.
+A stride class (see `_tiles`) that meets up to 3 taps along an axis is a convolution of stride 1 by
+itself, and its elements are computed four at a time along each axis, from up to 6 gradients. Each
+tile of gradients becomes up to 36 points, these are multiplied and summed over the output channels
+(one matrix product for each point), and the sums become 4x4 results: see `_winograd_forms`.
+
+One of the two sides of the products is transformed beforehand, by all threads and for all: the
+filter, or, where there are few tiles, the gradient. The other side is transformed by each task for
+itself, and stays in the second-level cache while it meets all of the first: a run of tiles meets
+the blocks of channels, or a block of channels the runs of tiles.
 
 The transforms mix the elements of a tile: they would spread a NaN, an infinity or an overflow to
 results that do not depend on it. Rows with a result that is not finite are therefore noted, and
@@ -16,300 +21,332 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import prange
-from numba.extending import overload
 
-from . import _microkernel
+from .._geometry import Axis
 from ._compile import helper, loop, parallel_loop
 from ._microkernel import next_number
-from ._tiled_loops import Wide, _element, _kernel_of, tile_of, width_of
-from ._vectors import lanes
-
-POINTS = 36
+from ._winograd_filter import filter_room, transform_part
+from ._winograd_forms import MOST_POINTS, evaluate_result, multiply, sizes
+from ._winograd_gradient import gradient_room, transform_tiles
+from ._winograd_sides import Side, first_of_tile, side_at
 
 
 class Plan(NamedTuple):
     """Sizes and strides."""
 
     batch: int
-    rows: int
-    cols: int
-    out_rows: int
-    out_cols: int
     channels: int
     terms: int
-    row_shift: int  # from a tile's first result row to its first gradient row
-    col_shift: int
-    tile_rows: int
-    tile_cols: int
-    tiles: int  # tiles in a task, a multiple of the pixels of a register tile
+    tiles: int  # tiles in a run, a multiple of the rows of a register tile
+    point_step: int  # from the gradients of a point to those of the next, in a run
+    sum_step: int
     blocks: int  # blocks of channels in all
     blocks_together: int  # blocks of channels in a task
+    filter_shared: int  # or else the gradient
+    chunk: int  # terms that a task transforms of its own filter at once
+    sum_runs: int  # runs whose sums a task keeps
+    shared_tasks: int
     tasks: int
+    direct: int  # tiles are stored in the result as they are
     image_step: int
     row_step: int
     column_step: int
     channel_step: int
 
 
-def _overloaded_forms(which: str) -> Any:
-    """Make the function that evaluates one of the three lists of linear forms."""
-
-    def forms(array: Any, source: int, source_step: int, target: int, step: int, count: int) -> Any:
-        raise NotImplementedError  # the overload below is what gets compiled
-
-    @overload(forms)  # type: ignore[untyped-decorator]
-    def compiled(
-        array: Any, source: Any, source_step: Any, target: Any, step: Any, count: Any
-    ) -> Any:
-        kernel = _microkernel.linear_forms(
-            _element(array.dtype), lanes(array.dtype.bitwidth // 8), _microkernel.FORMS[which]
-        )
-
-        def run(
-            array: Any, source: Any, source_step: Any, target: Any, step: Any, count: Any
-        ) -> Any:
-            kernel(source, source_step, target, step, count)
-
-        return run
-
-    return forms
+@helper
+def _class_of_run(run: int, first_runs: Any) -> int:
+    """Find the class of a run: the last one that starts there or before."""
+    index = 0
+    while first_runs[index + 1] <= run:
+        index += 1
+    return index
 
 
-_gradient_forms = _overloaded_forms("gradient")
-_filter_forms = _overloaded_forms("filter")
-_result_forms = _overloaded_forms("result")
+# Tables of addresses, for the two passes of a transform: from where, and to where.
+_SUMS_AT, _FEW_TO, _FEW_AT, _VALUES_TO = range(4)
 
 
-def _sizes(array: Any) -> tuple[int, int, int]:
-    """Give the pixels and channels of a register tile, and the lanes of a vector."""
-    raise NotImplementedError  # the overload below is what gets compiled
+class ResultRoom(NamedTuple):
+    """A thread's working memory, and tables of addresses."""
 
-
-@overload(_sizes)  # type: ignore[untyped-decorator]
-def _sizes_compiled(array: Any) -> Any:
-    size = array.dtype.bitwidth // 8
-    pixels, width, step = tile_of(Wide, size).pixels, width_of(Wide, size), lanes(size)
-
-    def constants(array: Any) -> Any:
-        return pixels, width, step
-
-    return constants
-
-
-def _multiply(array: Any, *arguments: int) -> None:
-    """Run the register tile with lanes along channels."""
-    raise NotImplementedError  # the overload below is what gets compiled
-
-
-@overload(_multiply)  # type: ignore[untyped-decorator]
-def _multiply_compiled(array: Any, *arguments: Any) -> Any:
-    tile = tile_of(Wide, array.dtype.bitwidth // 8)
-    kernel = _kernel_of(Wide, _element(array.dtype), tile)
-
-    def run(array: Any, *arguments: Any) -> Any:
-        kernel(*arguments)
-
-    return run
-
-
-@loop
-def transform_filter(counter: Any, blocks: int, terms: int, packed: Any, target: Any) -> None:
-    """Turn packed weights [block, tap, term, channel] into [block, point, term, channel]."""
-    _, width, step = _sizes(packed)
-    size = packed.itemsize
-    tap_bytes = terms * width * size
-    half = np.empty(18 * width, packed.dtype)
-    flipped = np.empty(9 * width, packed.dtype)
-    while True:
-        task = next_number(counter.ctypes.data)
-        if task >= blocks * terms:
-            break
-        block, term = task // terms, task % terms
-        for tap in range(9):
-            # Packed back to front, which is how the gradient of a convolution meets the filter.
-            at = ((block * 9 + tap) * terms + term) * width
-            for c in range(width):
-                flipped[tap * width + c] = packed[at + c]
-        at = target.ctypes.data + (block * POINTS * terms + term) * width * size
-        for j in range(3):
-            source = flipped.ctypes.data + j * width * size
-            to = half.ctypes.data + j * width * size
-            _filter_forms(packed, source, 3 * width * size, to, 3 * width * size, width // step)
-        for i in range(6):
-            source = half.ctypes.data + i * 3 * width * size
-            _filter_forms(
-                packed, source, width * size, at + i * 6 * tap_bytes, tap_bytes, width // step
-            )
-
-
-@parallel_loop
-def transform_filter_parallel(
-    threads: int, counter: Any, blocks: int, terms: int, packed: Any, target: Any
-) -> None:
-    """Have `threads` threads transform the filter."""
-    for _ in prange(threads):
-        transform_filter(counter, blocks, terms, packed, target)
+    tables: Any
+    values: Any  # of a tile; then the same transformed along columns only
+    sums: Any
 
 
 @helper
-def _transform_gradient(
-    plan: Plan, tile: int, row: int, gradient: Any, patch: Any, half: Any, target: Any
+def _result_room(plan: Plan, gradient: Any) -> ResultRoom:
+    """Allocate the working memory."""
+    _, width, _ = sizes(gradient)
+    sums = np.empty(plan.sum_runs * MOST_POINTS * MOST_POINTS * plan.sum_step, gradient.dtype)
+    values = np.empty((16 + 4 * MOST_POINTS) * width, gradient.dtype)
+    tables = np.empty((4, MOST_POINTS, MOST_POINTS), np.int64)
+    for i in range(4):
+        for j in range(MOST_POINTS):
+            at = values.ctypes.data + (16 + i * MOST_POINTS + j) * width * gradient.itemsize
+            tables[_FEW_AT, i, j] = at
+            tables[_FEW_TO, j, i] = at
+    return ResultRoom(tables, values, sums)
+
+
+@helper
+def _multiply_run(
+    plan: Plan,
+    row_side: Side,
+    col_side: Side,
+    count: int,
+    points: int,
+    weights: int,
+    terms: int,
+    panel: int,
+    add: int,
+    gradient: Any,
+    sums: int,
 ) -> None:
-    """Write the 36 numbers of a tile for each term, at `row` of 36 tables of `tiles` rows."""
-    _, _, step = _sizes(gradient)
-    size, terms = gradient.itemsize, plan.terms
-    per_image = plan.tile_rows * plan.tile_cols
-    image = tile // per_image
-    top = tile % per_image // plan.tile_cols * 4 + plan.row_shift
-    left = tile % plan.tile_cols * 4 + plan.col_shift
-    for i in range(6):
-        y = top + i
-        for j in range(6):
-            x = left + j
-            to = (i * 6 + j) * terms
-            if y >= 0 and y < plan.out_rows and x >= 0 and x < plan.out_cols:
-                at = ((image * plan.out_rows + y) * plan.out_cols + x) * terms
-                patch[to : to + terms] = gradient[at : at + terms]
-            else:
-                patch[to : to + terms] = 0
-    row_bytes, count = terms * size, terms // step
-    for j in range(6):
-        _gradient_forms(
-            gradient,
-            patch.ctypes.data + j * row_bytes,
-            6 * row_bytes,
-            half.ctypes.data + j * row_bytes,
-            6 * row_bytes,
-            count,
-        )
-    for i in range(6):
-        _gradient_forms(
-            gradient,
-            half.ctypes.data + i * 6 * row_bytes,
-            row_bytes,
-            target.ctypes.data + (i * 6 * plan.tiles + row) * row_bytes,
-            plan.tiles * row_bytes,
-            count,
-        )
+    """Multiply the points of a run of tiles with those of the filter for a block of channels.
+
+    A point of the filter is `panel` bytes from the next.
+    """
+    height, width, step = sizes(gradient)
+    size = gradient.itemsize
+    row_bytes = (plan.terms + step - 1) // step * step * size
+    sum_bytes = width * size
+    high = (count + height - 1) // height
+    for p in range(row_side.taps + 3):
+        for q in range(col_side.taps + 3):
+            # A single tap is the same weight at every point.
+            row, col = min(p, row_side.filter_points - 1), min(q, col_side.filter_points - 1)
+            factor = weights + (row * col_side.filter_points + col) * panel
+            point = p * (col_side.taps + 3) + q
+            at = points + point * plan.point_step * size
+            to = sums + point * plan.sum_step * size
+            for g in range(high):
+                # Meanwhile, fetch a part of the next point's weights, or the next gradients.
+                ahead, ahead_step = factor + panel + g * panel // high, sum_bytes // high
+                if not plan.filter_shared:
+                    ahead, ahead_step = at + (g + 1) * height * row_bytes, height * size
+                    if g == high - 1:
+                        ahead = at + plan.point_step * size
+                multiply(
+                    gradient, at + g * height * row_bytes, row_bytes, factor, terms,
+                    to + g * height * sum_bytes, sum_bytes, add, ahead, ahead_step,
+                )  # fmt: skip
 
 
 @helper
 def _write_tile(
-    plan: Plan, tile: int, channel: int, wanted: int, width: int, values: Any, result: Any, bad: Any
-) -> None:
-    """Write a tile's 4x4 results as far as they lie in the image; note rows that are not finite."""
-    per_image = plan.tile_rows * plan.tile_cols
-    image = tile // per_image
-    top, left = tile % per_image // plan.tile_cols * 4, tile % plan.tile_cols * 4
-    for i in range(min(4, plan.rows - top)):
-        finite = True
-        for j in range(min(4, plan.cols - left)):
-            at = image * plan.image_step + (top + i) * plan.row_step
-            at += (left + j) * plan.column_step + channel * plan.channel_step
+    plan: Plan, values: Any, width: int, at: int, steps: tuple[int, int], tile: tuple[int, int],
+    channel: int, result: Any,
+) -> None:  # fmt: skip
+    """Write a tile's results, as far as they lie in the image, from the element `at` on."""
+    wanted = min(width, plan.channels - channel)
+    for i in range(tile[0]):
+        for j in range(tile[1]):
+            to = at + i * steps[0] + j * steps[1] + channel * plan.channel_step
             source = (i * 4 + j) * width
-            wrong = 0
-            if plan.channel_step == 1:
-                for c in range(wanted):
-                    value = values[source + c]
-                    wrong += 0 if value - value == 0 else 1
-                    result[at + c] = value
-            else:
-                for c in range(wanted):
-                    value = values[source + c]
-                    wrong += 0 if value - value == 0 else 1
-                    result[at + c * plan.channel_step] = value
-            finite = finite and wrong == 0
-        if not finite:
-            bad[image * plan.rows + top + i] = 1
+            for c in range(wanted):
+                result[to + c * plan.channel_step] = values[source + c]
+
+
+@helper
+def _finish_run(
+    plan: Plan,
+    rows: Axis,
+    cols: Axis,
+    row_side: Side,
+    col_side: Side,
+    first: int,
+    count: int,
+    block: int,
+    sums: int,
+    room: ResultRoom,
+    result: Any,
+    bad: Any,
+) -> None:
+    """Turn sums into results; note rows that are not finite."""
+    _, width, step = sizes(result)
+    size = result.itemsize
+    tables, values = room.tables, room.values
+    table = np.int64(tables.ctypes.data)
+    table_bytes = MOST_POINTS * MOST_POINTS * 8
+    row_step, col_step = rows.cell_step * rows.stride, cols.cell_step * cols.stride
+    steps = row_step * plan.row_step, col_step * plan.column_step
+    channel = block * width
+    store = plan.direct != 0 and channel + width <= plan.channels
+    for p in range(row_side.taps + 3):
+        for q in range(col_side.taps + 3):
+            point = p * (col_side.taps + 3) + q
+            tables[_SUMS_AT, q, p] = sums + point * plan.sum_step * size
+    for t in range(count):
+        tile = first + t
+        tile_row, tile_col = tile // col_side.tiles % row_side.tiles, tile % col_side.tiles
+        row, row_count, _ = first_of_tile(tile_row, row_side, rows)
+        col, col_count, _ = first_of_tile(tile_col, col_side, cols)
+        image = tile // (row_side.tiles * col_side.tiles)
+        top = row_side.lead + row * rows.stride
+        at = image * plan.image_step + top * plan.row_step
+        at += (col_side.lead + col * cols.stride) * plan.column_step
+        for i in range(4):
+            for j in range(4):
+                to = np.int64(values.ctypes.data) + (i * 4 + j) * width * size
+                if store and j < col_count:
+                    to = np.int64(result.ctypes.data)
+                    to += (at + i * steps[0] + j * steps[1] + channel) * size
+                tables[_VALUES_TO, i, j] = to
+        evaluate_result(
+            result, row_side.taps - 1, col_side.taps + 3, width // step,
+            MOST_POINTS, table + _SUMS_AT * table_bytes, t * width * size,
+            MOST_POINTS, table + _FEW_TO * table_bytes, 0,
+        )  # fmt: skip
+        wrong = evaluate_result(
+            result, col_side.taps - 1, row_count, width // step,
+            MOST_POINTS, table + _FEW_AT * table_bytes, 0,
+            MOST_POINTS, table + _VALUES_TO * table_bytes, 0,
+        )  # fmt: skip
+        if wrong != 0:
+            for i in range(row_count):
+                if (wrong >> i) & 1:
+                    bad[image * rows.input + top + i * row_step] = 1
+        if not store:
+            inside = row_count, col_count
+            _write_tile(plan, values, width, at, steps, inside, channel, result)
 
 
 @loop
 def work(
-    counter: Any, plan: Plan, filter_points: Any, gradient: Any, result: Any, bad: Any
+    counter: Any,
+    prepare: int,
+    plan: Plan,
+    rows: Axis,
+    cols: Axis,
+    row_sides: Any,
+    col_sides: Any,
+    first_runs: Any,
+    first_points: Any,
+    weights: Any,
+    gradient: Any,
+    shared: Any,
+    finite: Any,
+    result: Any,
+    bad: Any,
 ) -> None:
-    """Work on tasks until none is left: a run of tiles, for some blocks of channels."""
-    pixels, width, step = _sizes(gradient)
+    """Work on tasks until none is left: to `prepare` what is shared, then to make use of it.
+
+    `first_runs` and `first_points` count the runs and the filter's points before each class. The
+    shared filter becomes [class, block, point, term, channel], the shared gradient [run, point,
+    tile, term]. Clears `finite` if a weight is not; `bad` notes rows of results that are not.
+    """
+    height, width, step = sizes(gradient)
     size, terms, tiles = gradient.itemsize, plan.terms, plan.tiles
-    patch, half = np.empty(36 * terms, gradient.dtype), np.empty(36 * terms, gradient.dtype)
-    points = np.zeros(POINTS * tiles * terms, gradient.dtype)
-    sums = np.empty(POINTS * tiles * width, gradient.dtype)
-    few, values = np.empty(24 * width, gradient.dtype), np.empty(16 * width, gradient.dtype)
-    totals = np.empty(1, gradient.dtype)  # never written: one entry, nothing to move
-    entry = np.zeros(_microkernel.ENTRY, np.int64)
-    entry[2], entry[3] = (1 << pixels) - 1, terms
-    bases, outs = np.empty(pixels, np.int64), np.empty(pixels, np.int64)
-    all_tiles = plan.batch * plan.tile_rows * plan.tile_cols
+    filters, gradients = filter_room(weights), gradient_room(terms, gradient)
+    room, most = _result_room(plan, gradient), MOST_POINTS * MOST_POINTS
+    panel, run_step = terms * width * size, most * plan.point_step
+    sums_at, sums_step = np.int64(room.sums.ctypes.data), most * plan.sum_step * size
+    own = np.empty(run_step if plan.filter_shared else most * plan.chunk * width, gradient.dtype)
+    shared_at = np.int64(shared.ctypes.data)
+    chunks, parts = (terms + step - 1) // step, tiles // height
     groups = (plan.blocks + plan.blocks_together - 1) // plan.blocks_together
     while True:
         task = next_number(counter.ctypes.data)
-        if task >= plan.tasks:
+        if task >= (plan.shared_tasks if prepare else plan.tasks):
             break
-        first = task // groups * tiles
-        first_block = task % groups * plan.blocks_together
-        count = min(tiles, all_tiles - first)
-        for t in range(count):
-            _transform_gradient(plan, first + t, t, gradient, patch, half, points)
-        for block in range(first_block, min(first_block + plan.blocks_together, plan.blocks)):
-            for point in range(POINTS):
-                weights = filter_points.ctypes.data
-                weights += (block * POINTS + point) * terms * width * size
-                for t in range(0, count, pixels):
-                    row = point * tiles + t
-                    for p in range(pixels):
-                        bases[p] = (row + p) * terms * size
-                        outs[p] = (row + p) * width * size
-                    _multiply(
-                        gradient,
-                        entry.ctypes.data,
-                        1,
-                        0,
-                        bases.ctypes.data,
-                        points.ctypes.data,
-                        outs.ctypes.data,
-                        sums.ctypes.data,
-                        points.ctypes.data,
-                        weights,
-                        totals.ctypes.data,
-                        width,
-                        0,
-                        0,
-                        0,
-                    )
-            channel = block * width
-            wanted = min(width, plan.channels - channel)
-            for t in range(count):
-                at = sums.ctypes.data + t * width * size
-                for j in range(6):
-                    _result_forms(
-                        gradient,
-                        at + j * tiles * width * size,
-                        6 * tiles * width * size,
-                        few.ctypes.data + j * width * size,
-                        6 * width * size,
-                        width // step,
-                    )
-                for i in range(4):
-                    _result_forms(
-                        gradient,
-                        few.ctypes.data + i * 6 * width * size,
-                        width * size,
-                        values.ctypes.data + i * 4 * width * size,
-                        width * size,
-                        width // step,
-                    )
-                _write_tile(plan, first + t, channel, wanted, width, values, result, bad)
+        # Asked for in the loop: an array that is not used any more is given back.
+        own_at = np.int64(own.ctypes.data)
+        # Which blocks of channels, and which runs of tiles of a class.
+        part, last_part, run, block = 0, parts, 0, 0
+        if prepare and plan.filter_shared:
+            index, block = task // (plan.blocks * chunks), task // chunks % plan.blocks
+        elif prepare:
+            run, part = task // parts, task % parts
+            last_part = part + 1
+            index = _class_of_run(run, first_runs)
+        elif plan.filter_shared:
+            run, block = task // groups, task % groups * plan.blocks_together
+            index = _class_of_run(run, first_runs)
+        else:
+            index, block = task // plan.blocks, task % plan.blocks
+        row_side = side_at(row_sides, index // len(col_sides))
+        col_side = side_at(col_sides, index % len(col_sides))
+        filter_points = row_side.filter_points * col_side.filter_points
+        first_panel = first_points[index] * plan.blocks
+        first_run, all_tiles = first_runs[index], plan.batch * row_side.tiles * col_side.tiles
+        if prepare != plan.filter_shared:
+            to = own_at
+            if prepare:
+                to = shared_at + (run * run_step + part * height * chunks * step) * size
+            first = (run - first_run) * tiles + part * height
+            count = min((last_part - part) * height, all_tiles - first)
+            transform_tiles(
+                rows, cols, row_side, col_side, first, count, terms, gradient, gradients, to,
+                plan.point_step * size,
+            )  # fmt: skip
+            if prepare:
+                continue
+        for start in range(0, terms, plan.chunk):
+            now = min(plan.chunk, terms - start)
+            factors, apart = own_at, now * width * size
+            if prepare == plan.filter_shared:
+                term, last_term = start, start + now
+                if prepare:
+                    term = task % chunks * step
+                    last_term = term + 1
+                    factors = shared_at + (first_panel + block * filter_points) * panel
+                for o in range(term, last_term, step):
+                    wrong = transform_part(
+                        rows, cols, row_side, col_side, plan.channels, terms, block, o, weights,
+                        filters, factors + (o - start) * width * size, apart,
+                    )  # fmt: skip
+                    if wrong != 0:
+                        finite[0] = 0
+            if prepare:
+                continue
+            last_run, last_block = run + 1, min(block + plan.blocks_together, plan.blocks)
+            if not plan.filter_shared:
+                run, last_run, last_block = first_run, first_runs[index + 1], block + 1
+            for r in range(run, last_run):
+                first = (r - first_run) * tiles
+                count = min(tiles, all_tiles - first)
+                points, to = own_at, sums_at
+                if not plan.filter_shared:
+                    points = shared_at + (r * run_step + start) * size
+                    to += (r - first_run) % plan.sum_runs * sums_step
+                for b in range(block, last_block):
+                    if plan.filter_shared:
+                        factors = shared_at + (first_panel + b * filter_points) * panel
+                    _multiply_run(
+                        plan, row_side, col_side, count, points, factors, now, apart, start,
+                        gradient, to,
+                    )  # fmt: skip
+                    if start + now == terms:
+                        _finish_run(
+                            plan, rows, cols, row_side, col_side, first, count, b, to, room,
+                            result, bad,
+                        )  # fmt: skip
 
 
 @parallel_loop
 def work_parallel(
     threads: int,
     counter: Any,
+    prepare: int,
     plan: Plan,
-    filter_points: Any,
+    rows: Axis,
+    cols: Axis,
+    row_sides: Any,
+    col_sides: Any,
+    first_runs: Any,
+    first_points: Any,
+    weights: Any,
     gradient: Any,
+    shared: Any,
+    finite: Any,
     result: Any,
     bad: Any,
 ) -> None:
     """Have `threads` threads work."""
     for _ in prange(threads):
-        work(counter, plan, filter_points, gradient, result, bad)
+        work(
+            counter, prepare, plan, rows, cols, row_sides, col_sides, first_runs, first_points,
+            weights, gradient, shared, finite, result, bad,
+        )  # fmt: skip
