@@ -122,7 +122,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         (2, 2, 160, "_tiled_loops Terms2"),
         (6, 3, 160, "_tiled_loops Terms3"),
         (4, 4, 160, "_tiled_loops Terms4"),
-        (5, 5, 48, "_tiled_loops Terms4"),
+        (5, 5, 160, "_tiled_loops Terms4"),
         (40, 1, 40, "_tiled_loops Grouped1"),
         (44, 2, 44, "_tiled_loops Grouped2"),
         (44, 4, 44, "_tiled_loops Grouped4"),

@@ -37,6 +37,16 @@ _SEGMENT = 256
 _TILES = 16
 _TASKS = 64
 _TASK_BYTES = 2**18
+# Tiles of a class in a task, at least: describing the class takes as long as a tile or two.
+_CLASS_TILES = 4
+
+# Tables that a thread remembers (a prime number: columns come in steps), and entries of them all.
+_REMEMBERED = 31
+_TABLE_ENTRIES = 2**11
+
+# Products of a pixel from which lanes along terms pay for channels that would fill a third or half
+# of a vector: the lanes must be added up at the end.
+_MANY_TERMS = 256
 
 
 def suits(call: Call) -> bool:
@@ -71,7 +81,9 @@ def _parts(geometry: Conv2D, group_in: int, size: int) -> list[Part]:
         block = loops.width_of(kind, size)
         return [Part(kind, 0, -(-geometry.channels // block), block)]
     few = len(loops.BY_TERMS)
-    if group_in <= few or (group_in <= 2 * few and terms >= lanes(size)):
+    taps = geometry.rows.window * geometry.cols.window
+    products = taps * terms // (geometry.rows.stride * geometry.cols.stride)
+    if group_in <= few or (group_in <= 2 * few and products >= _MANY_TERMS):
         full, rest = divmod(group_in, few)
         found = [Part(loops.BY_TERMS[-1], 0, full, few)] if full else []
         last = [Part(loops.BY_TERMS[rest - 1], full * few, 1, rest)] if rest else []
@@ -148,7 +160,8 @@ def _tile_groups(geometry: Conv2D, part: Part, size: int, batch: int, panel_grou
     class_pixels = batch * -(-rows.input // rows.stride) * -(-cols.input // cols.stride)
     tiles = -(-class_pixels // loops.tile_of(part.kind, size).pixels)
     gradient_bytes = batch * rows.output * cols.output * geometry.out_channels * size
-    return min(tiles, max(-(-_TASKS // panel_groups), gradient_bytes // _TASK_BYTES))
+    wished = max(-(-_TASKS // panel_groups), gradient_bytes // _TASK_BYTES)
+    return max(1, min(tiles // _CLASS_TILES, wished))
 
 
 def _sizes(geometry: Conv2D, part: Part, group_in: int, size: int) -> dict[str, int]:
@@ -163,6 +176,7 @@ def _sizes(geometry: Conv2D, part: Part, group_in: int, size: int) -> dict[str, 
         chunk = -(-chunk // step) * step  # the lane of a term must not depend on merging
     # A lane adds up every product, or one of as many as there are lanes with a term each.
     segment = _SEGMENT * min(terms, step) if by_terms else _SEGMENT
+    entries = taps * -(-terms // chunk)
     merges = groups == 1 and cols.cell_step == 1 and (not by_terms or terms % step == 0)
     row = taps * terms * size if by_terms else part.block * size
     return {
@@ -173,7 +187,8 @@ def _sizes(geometry: Conv2D, part: Part, group_in: int, size: int) -> dict[str, 
         "group_in": geometry.channels if small else group_in,
         "classes": min(rows.stride, rows.input) * min(cols.stride, cols.input),
         "class_columns": min(cols.stride, cols.input),
-        "entries": taps * -(-terms // chunk),
+        "entries": entries,
+        "remembered": max(1, min(_REMEMBERED, _TABLE_ENTRIES // entries)),
         "element_bytes": size,
         "cell_bytes": geometry.out_channels * size,
         "group_bytes": 0 if small else terms * size,
@@ -203,7 +218,10 @@ def _scratch(plan: Any, kind: Any, size: int) -> int:
     tile = loops.tile_of(kind, size)
     sums = 2 * tile.pixels * tile.vectors * tile.lanes + plan.longest
     finished = (0 if plan.direct else plan.tiles) * tile.pixels * loops.width_of(kind, size)
-    return int(8 * (9 * plan.entries + plan.tiles * tile.pixels) + size * (sums + finished))
+    return int(
+        8 * ((9 + 4 * plan.remembered) * plan.entries + plan.tiles * tile.pixels)
+        + size * (sums + finished)
+    )
 
 
 def _planned(call: Call, batch: int) -> list[Planned]:

@@ -39,6 +39,7 @@ _FIELDS = [
         "classes",
         "class_columns",  # stride classes along a row
         "entries",  # room for a tile's table
+        "remembered",  # tables of tiles that lack columns
         "element_bytes",
         "cell_bytes",  # from one gradient pixel to the next
         "group_bytes",  # from one group's gradient channels to the next
@@ -166,8 +167,9 @@ def work(
     """Work on tasks until none is left."""
     pixels, width, room = _tile_sizes(plan, gradient)
     size = plan.element_bytes
-    entries = np.empty((plan.entries, _microkernel.ENTRY), np.int64)
-    full_entries = np.empty((plan.entries, _microkernel.ENTRY), np.int64)
+    # Tables: one for tiles of every kind, one for full tiles, others by the first column.
+    tables = np.empty((2 + plan.remembered, plan.entries, _microkernel.ENTRY), np.int64)
+    known = np.empty((2 + plan.remembered, 3), np.int64)  # first column, entries, totals left
     masks = np.empty(plan.entries, np.int64)
     runs = np.empty((pixels, 4), np.int64)
     bases, outs = np.empty(pixels, np.int64), np.empty(pixels, np.int64)
@@ -176,8 +178,8 @@ def work(
     zeros = np.zeros(max(plan.longest, room), gradient.dtype)
     # Tiles that are not stored in place go here.
     scratch = np.empty((0 if plan.direct else plan.tiles) * pixels * width, gradient.dtype)
+    table_bytes = plan.entries * _microkernel.ENTRY * tables.itemsize
     tile_lines = pixels * plan.cell_bytes // _microkernel.LINE
-    full_class, full_count, full_left = -1, 0, 0
     while True:
         task = next_number(counter.ctypes.data)
         if task >= plan.tasks:
@@ -189,6 +191,7 @@ def work(
             row_class = stride_class(index // plan.class_columns, rows)
             col_class = stride_class(index % plan.class_columns, cols)
             class_pixels = plan.batch * row_class.elements * col_class.elements
+            known[:, 0] = -1
             class_tiles = (class_pixels + pixels - 1) // pixels
             first_tile = class_tiles * tile_group // plan.tile_groups
             last_tile = class_tiles * (tile_group + 1) // plan.tile_groups
@@ -203,7 +206,8 @@ def work(
                 )
                 for done in range(0, count, pixels):
                     here = min(pixels, count - done)
-                    at, number, full = place_pixels(
+                    column = at[2]
+                    at, number, full, rows_full = place_pixels(
                         at,
                         here,
                         pixels,
@@ -218,8 +222,14 @@ def work(
                         size if plan.direct else 1,
                         runs,
                     )
-                    if not full or full_class != index:
-                        written, left = write_entries(
+                    table = 0
+                    if full:
+                        table, column = 1, 0
+                    elif rows_full and here == pixels:
+                        table = 2 + column % plan.remembered
+                    if table == 0 or known[table, 0] != column:
+                        known[table, 0] = column
+                        known[table, 1], known[table, 2] = write_entries(
                             full,
                             pixels,
                             here,
@@ -231,13 +241,9 @@ def work(
                             col_class,
                             runs,
                             masks,
-                            full_entries if full else entries,
+                            tables[table],
                         )
-                        if full:
-                            full_class, full_count, full_left = index, written, left
-                    if full:
-                        written, left = full_count, full_left
-                    table = full_entries.ctypes.data if full else entries.ctypes.data
+                    written, left = known[table, 1], known[table, 2]
                     places_at = places.ctypes.data + done * places.itemsize
                     if not plan.direct:
                         for p in range(pixels):
@@ -257,7 +263,7 @@ def work(
                         _run_tile(
                             plan,
                             gradient,
-                            table,
+                            tables.ctypes.data + table * table_bytes,
                             written,
                             left,
                             bases.ctypes.data,

@@ -5,9 +5,10 @@ and from one pixel of a class to the next the gradient position moves by one. So
 smaller image; its pixels, counted through all images of the batch, are cut into tiles. What the
 taps of a tile reach is written down as the table that the register tiles of `_microkernel` read.
 
-A tile whose pixels are all reached by all taps of their class has the same table as any other such
-tile: it is made once. The tables of the others are made when the tile is computed, by the thread
-that computes it: nothing is kept by shape, and the memory does not grow with the image.
+Tables are made when a tile is computed, by the thread that computes it: nothing is kept by shape,
+and the memory does not grow with the image. A tile whose pixels are all reached by all taps of
+their class has the same table as any other such tile, and one that lacks only columns the same as
+those that begin at the same column: a few tables are remembered while a class lasts.
 """
 
 from __future__ import annotations
@@ -84,48 +85,52 @@ def place_pixels(
     first_place: int,
     place_bytes: int,
     runs: Any,
-) -> tuple[tuple[int, int, int], int, bool]:
+) -> tuple[tuple[int, int, int], int, bool, bool]:
     """Note where the gradients and results of a tile's pixels lie.
 
     Offsets in the gradient are in bytes; `places` in the result, from number `first_place` on, in
     elements of `place_bytes`. `at` is the image, row and column of the first of the `here` pixels.
     Returns that of the next tile, the number of runs of pixels in one row (noted in `runs`: first
-    pixel, pixels, gradient row and column), and whether all taps reach all pixels. What the tile
-    lacks is filled with its last pixel, which is then computed and stored more than once.
+    pixel, pixels, gradient row and column), whether all taps reach all pixels, and whether they
+    would if rows of gradients had no ends. What the tile lacks is filled with its last pixel, which
+    is then computed and stored more than once.
     """
     image, i, j = at
-    full = True
-    p = count = 0
+    rows_full = cols_full = True
+    count = base = place = 0
+    first = 0  # pixel of the run
     column_step = cols.stride * plan.column_step * place_bytes
-    while p < here:
-        run = min(here - p, col_class.elements - j)
-        y, x = row_class.cell + i, col_class.cell + j
-        full = full and row_class.full_first <= i and i < row_class.full_last
-        full = full and col_class.full_first <= j and j + run <= col_class.full_last
-        base = ((image * rows.output + y) * cols.output + x) * plan.cell_bytes
-        place = (
-            image * plan.image_step
-            + (row_class.lead + i * rows.stride) * plan.row_step
-            + (col_class.lead + j * cols.stride) * plan.column_step
-        )
-        for q in range(run):
-            bases[p + q] = base + q * plan.cell_bytes
-            places[first_place + p + q] = place * place_bytes + q * column_step
-        runs[count, 0], runs[count, 1], runs[count, 2], runs[count, 3] = p, run, y, x
-        count += 1
-        p += run
-        j += run
-        if j == col_class.elements:
-            j = 0
-            i += 1
-            if i == row_class.elements:
-                i = 0
-                image += 1
+    for p in range(here):
+        if p == first:  # a run begins
+            y, x = row_class.cell + i, col_class.cell + j
+            run = min(here - p, col_class.elements - j)
+            rows_full = rows_full and row_class.full_first <= i and i < row_class.full_last
+            cols_full = cols_full and col_class.full_first <= j and j + run <= col_class.full_last
+            runs[count, 0], runs[count, 1], runs[count, 2], runs[count, 3] = p, run, y, x
+            count += 1
+            base = ((image * rows.output + y) * cols.output + x) * plan.cell_bytes
+            place = place_bytes * (
+                image * plan.image_step
+                + (row_class.lead + i * rows.stride) * plan.row_step
+                + (col_class.lead + j * cols.stride) * plan.column_step
+            )
+            first += run
+            j += run
+            if j == col_class.elements:
+                j = 0
+                i += 1
+                if i == row_class.elements:
+                    i = 0
+                    image += 1
+        bases[p] = base
+        places[first_place + p] = place
+        base += plan.cell_bytes
+        place += column_step
     # The last run goes on to the end, as far as the table is concerned.
     for q in range(here, pixels):
         bases[q] = bases[here - 1]
         places[first_place + q] = places[first_place + here - 1]
-    return (image, i, j), count, full
+    return (image, i, j), count, rows_full and cols_full, rows_full
 
 
 @helper
