@@ -50,6 +50,7 @@ if OPTIONS:
     os.environ["NUMBA_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(OPTIONS.threads)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+from roofline import copied_bytes_per_second, products_per_second  # noqa: E402
 from suites.layers import LAYERS, OTHERS, POOLS  # noqa: E402
 
 import numba_gradops  # noqa: E402 - after the thread counts
@@ -193,13 +194,22 @@ def measure(layer: Any, options: argparse.Namespace) -> dict[str, Any]:
             start = time.perf_counter()
             call()
             times[name].append(time.perf_counter() - start)
+    moved = ours.size * arguments["out_backprop"].itemsize
+    moved += sum(arguments[name].nbytes for name in ("out_backprop", "filter") if name in arguments)
     if isinstance(layer, ConvLayer):
         amount = 2 * arguments["out_backprop"].size * arguments["filter"][..., 0].size
         unit = "GFLOP/s"
     else:
-        amount = arguments["out_backprop"].nbytes + ours.size * arguments["out_backprop"].itemsize
-        unit = "GB/s"
-    return {"layer": layer.name, "amount": amount, "unit": unit, "seconds": times}
+        amount, unit = moved, "GB/s"
+    return {"layer": layer.name, "amount": amount, "bytes": moved, "unit": unit, "seconds": times}
+
+
+def limit(entry: dict[str, Any], roofline: dict[str, float]) -> float:
+    """Give the speed at which the direct sum would run if products or bytes alone took time."""
+    seconds = entry["bytes"] / roofline["bytes"]
+    if entry["unit"] == "GFLOP/s":
+        seconds = max(seconds, entry["amount"] / 2 / roofline["products"])
+    return entry["amount"] / seconds / 1e9
 
 
 def ratio(entry: dict[str, Any], name: str, pick: Callable[[list[float]], float]) -> float | None:
@@ -208,10 +218,14 @@ def ratio(entry: dict[str, Any], name: str, pick: Callable[[list[float]], float]
     return min(peers) / pick(entry["seconds"][name]) if peers else None
 
 
-def report(entries: list[dict[str, Any]]) -> None:
+def report(entries: list[dict[str, Any]], roofline: dict[str, float]) -> None:
     names = list(dict.fromkeys(name for entry in entries for name in entry["seconds"]))
     ours = [name for name in names if name not in ("tensorflow", "torch")]
-    print(f"{'layer':<18}" + "".join(f"{name:>12}" for name in names) + "   ratio to better peer")
+    print(
+        f"{'layer':<18}"
+        + "".join(f"{name:>12}" for name in (*names, "limit"))
+        + "   ratio to better peer"
+    )
     for entry in entries:
         speeds = "".join(
             f"{entry['amount'] / min(entry['seconds'][name]) / 1e9:>12.1f}"
@@ -219,6 +233,7 @@ def report(entries: list[dict[str, Any]]) -> None:
             else f"{'-':>12}"
             for name in names
         )
+        speeds += f"{limit(entry, roofline):>12.1f}"
         ratios = [
             f"{name} {low:.2f} ({middle:.2f})"
             for name in ours
@@ -232,9 +247,12 @@ def report(entries: list[dict[str, Any]]) -> None:
             mean = statistics.geometric_mean(lows)
             print(f"{name}: geometric mean {mean:.2f}, worst {min(lows):.2f} (minimum times)")
     print("speeds are " + entries[0]["unit"] + "; ratios from minimum (median) times")
+    print("limit: multiply-adds from registers or bytes copied, whichever takes longer")
 
 
-def chart(entries: list[dict[str, Any]], path: Path, title: str) -> None:
+def chart(
+    entries: list[dict[str, Any]], roofline: dict[str, float], path: Path, title: str
+) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -251,13 +269,17 @@ def chart(entries: list[dict[str, Any]], path: Path, title: str) -> None:
         places = np.arange(len(entries)) + (i - len(names) / 2 + 0.5) * width
         label = name if name in ("tensorflow", "torch") else f"numba_gradops, {name}"
         axes.bar(places, heights, width, color=colors.get(name), label=label)
+    limits = [limit(entry, roofline) for entry in entries]
+    places = np.arange(len(entries))
+    label = "limit of the direct sum"
+    axes.hlines(limits, places - 0.45, places + 0.45, color="#444444", label=label)
     axes.set_xticks(
         range(len(entries)), [entry["layer"] for entry in entries], rotation=40, ha="right"
     )
     axes.set(ylabel=entries[0]["unit"], title=title)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", alpha=0.25)
-    axes.legend(frameon=False, ncols=len(names))
+    axes.legend(frameon=False, ncols=len(names) + 1)
     FigureCanvasAgg(figure).print_figure(path, dpi=110)
 
 
@@ -299,16 +321,22 @@ def main(options: argparse.Namespace) -> None:
         "threads": options.threads,
         "dtype": options.dtype,
         "data_format": options.data_format,
+        "roofline": {
+            "products": products_per_second(
+                options.threads, "float64" if options.dtype == "float64" else "float32"
+            ),
+            "bytes": copied_bytes_per_second(options.threads),
+        },
         "processor": numba_gradops.show_config("dicts")["cpu"]["name"],
         "versions": versions(options.peers),
     }
     print(json.dumps(about))
-    report(entries)
+    report(entries, about["roofline"])
     if options.json:
         options.json.write_text(json.dumps(about | {"entries": entries}, indent=1))
     if options.chart:
         title = f"{options.dtype}, {options.data_format}, {options.threads} threads"
-        chart(entries, options.chart, title)
+        chart(entries, about["roofline"], options.chart, title)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ def _convolutions(
         kinds += [("many channels", 37, 12, 8, 1, "direct")]
         kinds += [(f"{n} channels", n, 12, 64, 1, "direct") for n in (1, 2, 3, 4)]
         kinds += [("depthwise", 8, 12, 8, 8, "direct")]
+        kinds += [(f"groups of {n}", 2 * n, 12, 2 * n, 2, "direct") for n in (2, 4, 8)]
     if dtype.name in ("float32", "float64"):
         kinds += [("Winograd", 64, 12, 64, 1, "winograd")]
     for what, channels, side, outs, groups, algorithm in kinds:
@@ -67,11 +68,12 @@ def _steps(name: str, device: str | None) -> list[tuple[str, Callable[[], object
             for what, call in _convolutions(dtype, device)
         ]
     if name in _dtypes.POOL:
-        gradient, ends = np.ones((1, 2, 2, 8), dtype), range(3)
-        pool = partial(
-            fractional_avg_pool_grad, gradient.shape, gradient, ends, ends, device=device
-        )
-        steps.append((f"fractional_avg_pool_grad {name}", pool))
+        gradient = np.ones((1, 2, 2, 8), dtype)
+        for what, ends in (("", [0, 1, 2]), (", cells out of order", [0, 2, 1])):
+            pool = partial(
+                fractional_avg_pool_grad, gradient.shape, gradient, ends, ends, device=device
+            )
+            steps.append((f"fractional_avg_pool_grad {name}{what}", pool))
     return steps
 
 

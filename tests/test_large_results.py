@@ -14,6 +14,7 @@ from numba_gradops.cpu import (
     _exact,
     _exact_loops,
     _fractional_pool_loops,
+    _irregular_pool_loops,
     _tiled,
     _tiled_loops,
 )
@@ -86,14 +87,15 @@ def test_offsets_of_the_exact_loops_are_64_bit(sparse, data_format, form):
 @pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
 def test_offsets_of_the_tiles_are_64_bit(sparse, data_format):
     call, sizes = call_of(sparse, data_format)
-    for part, plan, _ in _tiled._planned(call, IMAGES):
+    for planned in _tiled._planned(call, IMAGES):
+        plan = planned.plan
         for last in range(plan.tile_groups, plan.tasks + 1, plan.tile_groups):
             _tiled_loops.work(
                 np.array([last - 1]),
                 plan._replace(tasks=last),
                 call.geometry.rows,
                 call.geometry.cols,
-                _tiled.packed(call, part),
+                _tiled.packed(call, planned),
                 frozen(call.gradient),
                 call.result,
             )
@@ -104,13 +106,37 @@ def test_pooling_offsets_are_64_bit(sparse):
     gradient = sparse("gradient", IMAGES * ROWS * COLS * CHANNELS)
     gradient[-CHANNELS:] = np.arange(1, CHANNELS + 1)
     result = sparse("result", IMAGES * ROWS * COLS * CHANNELS)
-    axes = []
-    for size in (ROWS, COLS):
-        cells = _geometry._cells("rows", np.arange(size + 1), size, size, overlapping=False)
-        axes.append(_fractional_pool_loops.Axis(*cells, *_geometry.segments(cells, size)))
-    sizes = _fractional_pool_loops.Sizes(ROWS, COLS, ROWS, COLS, CHANNELS)
+    # Every element is a cell; a task is a row, or, in the other loops, a strip of alike rows.
+    plan = _fractional_pool_loops.Plan(
+        ROWS, COLS, ROWS, COLS, CHANNELS, 0, 0, 1, COLS, CHANNELS, 1, past_caches=False
+    )
+    cells = [
+        _geometry._cells("rows", np.arange(size + 1), size, size, overlapping=False)
+        for size in (ROWS, COLS)
+    ]
     tasks = IMAGES * ROWS
     _fractional_pool_loops.gather(
-        np.array([tasks - 1]), tasks, sizes, *axes, np.arange(ROWS + 1), frozen(gradient), result
+        np.array([tasks - 1]),
+        tasks,
+        plan,
+        cells[0].first,
+        cells[1].first,
+        frozen(gradient),
+        result,
+    )
+    np.testing.assert_array_equal(result[-CHANNELS:], np.arange(1, CHANNELS + 1))
+    result[-CHANNELS:] = 0
+    axes = [
+        _irregular_pool_loops.Axis(*one, *_geometry.segments(one, size))
+        for one, size in zip(cells, (ROWS, COLS), strict=True)
+    ]
+    _irregular_pool_loops.gather_irregular(
+        np.array([tasks - 1]),
+        tasks,
+        _irregular_pool_loops.Sizes(ROWS, COLS, ROWS, COLS, CHANNELS),
+        *axes,
+        np.arange(ROWS + 1),
+        frozen(gradient),
+        result,
     )
     np.testing.assert_array_equal(result[-CHANNELS:], np.arange(1, CHANNELS + 1))

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from .._arrays import empty
 from .._geometry import Conv2D
-from . import _packing_loops as packing
+from . import _packing_loops as packing_loops
 from . import _threads
 from . import _tiled_loops as loops
 from ._adopt import adopt, batches, target
 from ._call import Call, channels_last
 from ._halves import as_bits
+from ._packing_loops import Packing
 from ._vectors import lanes, second_cache
 
 # What tiles are not for: fewer products (in an image: a result must not depend on the batch) than
@@ -40,6 +41,9 @@ _TASK_BYTES = 2**18
 # Tiles of a class in a task, at least: describing the class takes as long as a tile or two.
 _CLASS_TILES = 4
 
+# Products in a nanosecond on one thread, about.
+_PRODUCTS = 50
+
 # Tables that a thread remembers (a prime number: columns come in steps), and entries of them all.
 _REMEMBERED = 31
 _TABLE_ENTRIES = 2**11
@@ -51,15 +55,20 @@ _MANY_TERMS = 256
 
 def suits(call: Call) -> bool:
     """Tell whether tiles are made for this geometry and dtype."""
-    rows, cols = call.geometry.rows, call.geometry.cols
+    return call.weights.dtype.kind == "f" and _suits(call.geometry)
+
+
+@lru_cache(maxsize=256)
+def _suits(geometry: Conv2D) -> bool:
+    rows, cols = geometry.rows, geometry.cols
     classes = min(rows.stride, rows.input) * min(cols.stride, cols.input)
     taps = rows.window * cols.window
-    chunks = -(-call.weights.shape[3] // _CHUNK)
+    terms = geometry.out_channels // geometry.groups
+    products = rows.output * cols.output * taps * geometry.channels * terms
     return (
-        call.weights.dtype.kind == "f"
-        and call.products >= _TOO_LITTLE_WORK * call.geometry.batch
+        products >= _TOO_LITTLE_WORK
         and classes <= _MOST_CLASSES
-        and taps * chunks <= _MOST_ENTRIES
+        and taps * -(-terms // _CHUNK) <= _MOST_ENTRIES
     )
 
 
@@ -96,30 +105,13 @@ def _parts(geometry: Conv2D, group_in: int, size: int) -> list[Part]:
     return [*found, Part(loops.Narrow, full * wide, 1, narrow)] if rest else found
 
 
-def packed(call: Call, part: Part) -> NDArray[Any] | None:
-    """Give the weights in the order of the part's tiles; None if one of them is not finite."""
-    weights = adopt(call.weights)
-    k_rows, k_cols, group_in, outs = call.weights.shape
-    groups, rows, cols = call.geometry.groups, call.geometry.rows, call.geometry.cols
-    taps, terms = k_rows * k_cols, outs // groups
-    small = part.kind in loops.GROUPED.values()
-    numbers = (1 if small else groups) * part.blocks * taps * terms * part.block
-    ordered = empty((numbers,), weights.dtype, "the filter in another order")
-    how = packing.Packing(taps, groups, group_in, terms, part.first, part.block, part.blocks)
-    if part.kind not in loops.BY_CHANNELS:
-        pack = packing.pack_groups if small else packing.pack_by_terms
-        return adopt(ordered) if pack(how, rows, cols, weights, ordered) else None
-    finite = np.ones(1, np.int64)
-    tasks = groups * part.blocks * taps
-    arguments = (how, rows, cols, weights, ordered, finite)
-    _threads.run(packing.pack, packing.pack_parallel, tasks, 0.3 * ordered.size, arguments)
-    return adopt(ordered) if finite[0] else None
-
-
 class Planned(NamedTuple):
     """What the loops need to know to compute a part."""
 
     part: Part
+    packing: Packing
+    packing_tasks: int
+    packed_numbers: int
     plan: Any
     scratch: int  # bytes that a thread allocates
 
@@ -129,6 +121,7 @@ def plans(
     geometry: Conv2D, group_in: int, size: int, channels_last: bool, direct: bool, batch: int
 ) -> list[Planned]:
     """Plan the parts of a call for some images of its batch."""
+    rows, cols = geometry.rows, geometry.cols
     found = []
     for part in _parts(geometry, group_in, size):
         sizes = _sizes(geometry, part, group_in, size)
@@ -144,7 +137,15 @@ def plans(
             **sizes,
             **_result_steps(geometry, channels_last, direct),
         )
-        found.append(Planned(part, plan, _scratch(plan, part.kind, size)))
+        groups = 1 if part.kind in loops.GROUPED.values() else geometry.groups
+        taps, terms = rows.window * cols.window, geometry.out_channels // geometry.groups
+        packing = Packing(
+            taps, geometry.groups, group_in, terms, part.first, part.block, part.blocks
+        )
+        tasks = groups * part.blocks * taps
+        numbers = tasks * terms * part.block
+        scratch = _scratch(plan, part.kind, size)
+        found.append(Planned(part, packing, tasks, numbers, plan, scratch))
     return found
 
 
@@ -231,29 +232,43 @@ def _planned(call: Call, batch: int) -> list[Planned]:
     return plans(call.geometry, group_in, size, last, direct, batch)
 
 
+def packed(call: Call, planned: Planned) -> NDArray[Any] | None:
+    """Give the weights in the order of the part's tiles; None if one of them is not finite."""
+    weights = adopt(call.weights)
+    rows, cols, how = call.geometry.rows, call.geometry.cols, planned.packing
+    ordered = empty((planned.packed_numbers,), weights.dtype, "the filter in another order")
+    kind = planned.part.kind
+    if kind not in loops.BY_CHANNELS:
+        pack = packing_loops.pack_groups
+        if kind in loops.BY_TERMS:
+            pack = packing_loops.pack_by_terms
+        return adopt(ordered) if pack(how, rows, cols, weights, ordered) else None
+    finite = np.ones(1, np.int64)
+    arguments = (how, rows, cols, weights, ordered, finite)
+    run = packing_loops.pack, packing_loops.pack_parallel
+    _threads.run(*run, planned.packing_tasks, 0.3 * ordered.size, arguments)
+    return adopt(ordered) if finite[0] else None
+
+
 def compute(call: Call) -> bool:
     """Compute by register tiles; give up if a weight is not finite.
 
     Tiles read zeros for pixels that a tap does not reach; an infinite weight would make NaN there.
     """
     geometry = call.geometry
-    weights = [packed(call, one.part) for one in _planned(call, geometry.batch)]
+    whole = _planned(call, geometry.batch)
+    weights = [packed(call, one) for one in whole]
     if any(array is None for array in weights):
         return False
+    work = call.products / geometry.batch / _PRODUCTS
     for images in batches(geometry.batch, call.image_bytes):
         gradient = channels_last(call, images)
         batch = images.stop - images.start
-        work = call.products * batch / geometry.batch / 50  # 50 products a nanosecond
+        planned = whole if batch == geometry.batch else _planned(call, batch)
         with target(call.result[images]) as flat:
-            for (_, plan, scratch), ordered in zip(_planned(call, batch), weights, strict=True):
-                arguments = (
-                    plan,
-                    geometry.rows,
-                    geometry.cols,
-                    ordered,
-                    gradient,
-                    as_bits(flat),
-                )
+            result = as_bits(flat)
+            for (_, _, _, _, plan, scratch), ordered in zip(planned, weights, strict=True):
+                arguments = (plan, geometry.rows, geometry.cols, ordered, gradient, result)
                 run = loops.work, loops.work_parallel
-                _threads.run(*run, plan.tasks, work, arguments, scratch)
+                _threads.run(*run, plan.tasks, work * batch, arguments, scratch)
     return True

@@ -10,10 +10,11 @@ from numba.core.registry import cpu_target
 
 
 class Vectors(NamedTuple):
-    """Width of a vector register in bytes, and how many there are."""
+    """Width of a vector register in bytes, how many there are, whether products are fused."""
 
     width: int
     registers: int
+    fused: bool
 
 
 @lru_cache(maxsize=1)
@@ -22,12 +23,12 @@ def vectors() -> Vectors:
     triple, _, features = cpu_target.target_context.codegen().magic_tuple()
     enabled = {name[1:] for name in features.split(",") if name.startswith("+")}
     if "avx512f" in enabled:
-        return Vectors(64, 32)
+        return Vectors(64, 32, fused=True)
     if "avx2" in enabled or "avx" in enabled:
-        return Vectors(32, 16)
+        return Vectors(32, 16, "fma" in enabled)
     if triple.startswith(("aarch64", "arm64")):
-        return Vectors(16, 32)
-    return Vectors(16, 16)
+        return Vectors(16, 32, fused=True)
+    return Vectors(16, 16, "fma" in enabled)
 
 
 @lru_cache(maxsize=1)
@@ -48,7 +49,9 @@ def lanes(itemsize: int) -> int:
 def pixels_beside(columns: int) -> int:
     """Give how many pixels, times `columns` vectors, fit in the registers as sums.
 
-    Beside the sums the inner loop needs `columns` registers for weights and one for gradients.
+    Beside the sums the inner loop needs `columns` registers for weights and one for gradients;
+    where products are not fused with sums, two for products.
     """
-    room = (vectors().registers - columns - 1) // columns
+    spare = columns + (1 if vectors().fused else 3)
+    room = (vectors().registers - spare) // columns
     return max(2, min(12, room // 2 * 2))
