@@ -186,9 +186,9 @@ def measure(layer: Any, options: argparse.Namespace) -> dict[str, Any]:
             raise SystemExit(msg)
     times: dict[str, list[float]] = {name: [] for name in calls}
     names = list(calls)
-    for number in range(options.rounds):
-        # Another one first in each round: the first finds the caches cold.
-        for name in names[number % len(names) :] + names[: number % len(names)]:
+    for _ in range(options.rounds):
+        # In another order each time: who comes after its like finds the caches warm.
+        for name in rng.permutation(names):
             call = calls[name]
             time.sleep(PAUSE)
             start = time.perf_counter()

@@ -42,7 +42,9 @@ def products_per_second(threads: int, dtype: str) -> float:
     @njit(nogil=True)
     def repeat(times, table, bases, gradient, outs, result, zeros, weights, width):
         for _ in range(times):
-            kernel(table, 1, 0, bases, gradient, outs, result, zeros, weights, 0, width, 0, 0, 0)
+            kernel(
+                table, 1, 0, bases, gradient, outs, result, zeros, weights, 0, width, 0, 0, 0, 0, 0
+            )
 
     width = tile.vectors * tile.lanes
     table = np.array([0, 0, (1 << tile.pixels) - 1, _TERMS], np.int64)

@@ -18,10 +18,10 @@ for name, element, size in (("ss", ir.FloatType(), 4), ("sd", ir.DoubleType(), 8
     kernel = _microkernel.channels(element, tile)
 
     @njit(nogil=True)
-    def use(a, b, c, d, e, f, g, h, i, j, k, l, m, n):
-        kernel(a, b, c, d, e, f, g, h, i, j, k, l, m, n)
+    def use(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p):
+        kernel(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)
 
-    use.compile((types.intp,) * 14)
+    use.compile((types.intp,) * 16)
     (text,) = use.inspect_asm().values()
     blocks = re.split(r"^[.\\w$]+:.*$", text, flags=re.M)
     products = "vfmadd|vmulp|mulp"

@@ -47,9 +47,9 @@ def channels_last(call: Call, images: slice) -> NDArray[Any]:
     copy = empty((gradient.size,), dtype, "the gradient of a few images in another form")
     channels, pixels, strip = 1, gradient.size, 4096
     if call.data_format == "NCHW":
-        channels, pixels, strip = gradient.shape[1], gradient.shape[2] * gradient.shape[3], 16
+        channels, pixels, strip = gradient.shape[1], gradient.shape[2] * gradient.shape[3], 64
     arguments = (channels, pixels, strip, adopt(as_bits(gradient)), copy)
     tasks = gradient.size // (channels * pixels) * -(-pixels // strip)
     both = loops.to_channels_last, loops.to_channels_last_parallel
-    _threads.run(*both, tasks, 0.5 * copy.size, arguments)
+    _threads.run(*both, tasks, 0.3 * copy.size, arguments)
     return adopt(copy)

@@ -4,11 +4,100 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import prange
+from numba import prange, types
+from numba.extending import overload
 
-from ._compile import loop, parallel_loop
+from ._compile import helper, loop, parallel_loop
 from ._halves import get
 from ._microkernel import next_number
+from ._transpose import lanes_of, transpose
+
+
+@helper
+def _copy_block(
+    source: Any,
+    target: Any,
+    at: int,
+    to: int,
+    rows: int,
+    cols: int,
+    source_row: int,
+    target_row: int,
+) -> None:
+    """Copy rows x cols elements to cols x rows, and widen halves."""
+    for p in range(cols):
+        for c in range(rows):
+            target[to + p * target_row + c] = get(source, at + c * source_row + p)
+
+
+def _turn(
+    source: Any,
+    target: Any,
+    at: int,
+    to: int,
+    rows: int,
+    cols: int,
+    source_row: int,
+    target_row: int,
+) -> None:
+    """Do what `_copy_block` does, in registers where the dtypes are the same."""
+    raise NotImplementedError  # the overload below is what gets compiled
+
+
+@overload(_turn)  # type: ignore[untyped-decorator]
+def _turn_compiled(
+    source: Any,
+    target: Any,
+    at: Any,
+    to: Any,
+    rows: Any,
+    cols: Any,
+    source_row: Any,
+    target_row: Any,
+) -> Any:
+    if source.dtype != target.dtype or not isinstance(source.dtype, types.Float):
+
+        def by_elements(
+            source: Any,
+            target: Any,
+            at: Any,
+            to: Any,
+            rows: Any,
+            cols: Any,
+            source_row: Any,
+            target_row: Any,
+        ) -> Any:
+            _copy_block(source, target, at, to, rows, cols, source_row, target_row)
+
+        return by_elements
+
+    def by_vectors(
+        source: Any,
+        target: Any,
+        at: Any,
+        to: Any,
+        rows: Any,
+        cols: Any,
+        source_row: Any,
+        target_row: Any,
+    ) -> Any:
+        step, size = lanes_of(source), source.itemsize
+        for lead in range(0, rows, step):
+            for p in range(0, cols, step):
+                first, then = at + lead * source_row + p, to + p * target_row + lead
+                if lead + step <= rows and p + step <= cols:
+                    transpose(
+                        source,
+                        source.ctypes.data + first * size,
+                        source_row * size,
+                        target.ctypes.data + then * size,
+                        target_row * size,
+                    )
+                else:
+                    some, few = min(step, rows - lead), min(step, cols - p)
+                    _copy_block(source, target, first, then, some, few, source_row, target_row)
+
+    return by_vectors
 
 
 @loop
@@ -24,11 +113,13 @@ def to_channels_last(
             break
         first = task % strips * strip
         image = task // strips * channels * pixels
-        last = min(first + strip, pixels)
-        for lead in range(0, channels, 16):
-            for p in range(first, last):
-                for c in range(lead, min(lead + 16, channels)):
-                    target[image + p * channels + c] = get(source, image + c * pixels + p)
+        count = min(strip, pixels - first)
+        if channels == 1:
+            for p in range(image + first, image + first + count):
+                target[p] = get(source, p)
+            continue
+        at, to = image + first, image + first * channels
+        _turn(source, target, at, to, channels, count, pixels, channels)
 
 
 @parallel_loop

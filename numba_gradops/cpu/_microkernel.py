@@ -160,12 +160,12 @@ class _Emitter:
         numbers = ir.Constant(ir.VectorType(I32, self.lanes), list(order))
         return self.builder.shuffle_vector(a, b, numbers)
 
-    def prefetch(self, address: Any, level: int) -> None:
+    def prefetch(self, address: Any, level: int, *, write: bool = False) -> None:
         """Have a cache line ready; level 3 is the nearest cache. Any address will do."""
         pointer = self.pointer(address, ir.IntType(8))
         function = self._declare("llvm.prefetch.p0", ir.VoidType(), [pointer.type, I32, I32, I32])
-        read, data = ir.Constant(I32, 0), ir.Constant(I32, 1)
-        self.builder.call(function, [pointer, read, ir.Constant(I32, level), data])
+        purpose, data = ir.Constant(I32, int(write)), ir.Constant(I32, 1)
+        self.builder.call(function, [pointer, purpose, ir.Constant(I32, level), data])
 
     def not_finite(self, value: Any) -> Any:
         """Give a vector of NaN where there is NaN or infinity, else of zeros."""
@@ -263,15 +263,17 @@ def _entry_loop(
 
 
 def _fetch_ahead(emit: _Emitter, arguments: dict[str, Any], entry: Any) -> None:
-    """Fetch `lines` cache lines, others for every entry, of what the next tile will read."""
-    builder, lines = emit.builder, arguments["lines"]
-    start = emit.add(arguments["ahead"], emit.scaled(builder.mul(entry, lines), LINE))
+    """Fetch cache lines, others for every entry, of what the next tile will read and write."""
+    builder = emit.builder
+    for place, count, write in (("ahead", "lines", False), ("result_ahead", "result_lines", True)):
+        lines = arguments[count]
+        start = emit.add(arguments[place], emit.scaled(builder.mul(entry, lines), LINE))
 
-    def fetch(k: Any, nothing: Grid) -> Grid:
-        emit.prefetch(emit.add(start, emit.scaled(k, LINE)), 2)
-        return nothing
+        def fetch(k: Any, nothing: Grid, start: Any = start, write: bool = write) -> Grid:
+            emit.prefetch(emit.add(start, emit.scaled(k, LINE)), 2, write=write)
+            return nothing
 
-    _loop_over_terms(emit, lines, [[]], fetch, 1)
+        _loop_over_terms(emit, lines, [[]], fetch, 1)
 
 
 def _total_addresses(emit: _Emitter, totals: Any, number: Any) -> tuple[Any, Any]:
@@ -400,8 +402,10 @@ _NAMES = (
     "wanted",  # channels to store
     "row",  # bytes between weights: of one input channel and the next (`terms`), or of one
     # output channel in the group and the next (`grouped`)
-    "ahead",  # address of what to fetch into the cache
-    "lines",  # cache lines to fetch for each entry
+    "ahead",  # address of the gradients to fetch into the cache
+    "lines",  # cache lines of them to fetch for each entry
+    "result_ahead",  # the same for results
+    "result_lines",
 )
 
 
@@ -411,7 +415,7 @@ def _kernel(element: ir.Type, tile: Tile, emit_body: Callable[..., None]) -> Any
     def kernel(
         typingctx: Any, entries: Any, count: Any, left: Any, bases: Any, gradient: Any, outs: Any,
         result: Any, zeros: Any, weights: Any, totals: Any, wanted: Any, row: Any,
-        ahead: Any, lines: Any,
+        ahead: Any, lines: Any, result_ahead: Any, result_lines: Any,
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, _: Any, values: Any) -> Any:
             arguments = dict(zip(_NAMES, values, strict=True))

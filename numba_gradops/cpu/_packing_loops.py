@@ -5,47 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from numba import prange
-from numba.extending import overload
 
 from .._geometry import Axis
-from . import _microkernel
 from ._compile import helper, loop, parallel_loop
 from ._microkernel import next_number
-from ._tiled_loops import _element
 from ._tiles import tap_place
-from ._vectors import lanes
-
-
-def _lanes_of(array: Any) -> int:
-    """Give the number of elements in a vector."""
-    raise NotImplementedError  # the overload below is what gets compiled
-
-
-@overload(_lanes_of)  # type: ignore[untyped-decorator]
-def _lanes_of_compiled(array: Any) -> Any:
-    number = lanes(array.dtype.bitwidth // 8)
-
-    def constant(array: Any) -> Any:
-        return number
-
-    return constant
-
-
-def _transpose(array: Any, source: int, source_row: int, target: int, target_row: int) -> None:
-    """Transpose a block of vector size between two addresses."""
-    raise NotImplementedError  # the overload below is what gets compiled
-
-
-@overload(_transpose)  # type: ignore[untyped-decorator]
-def _transpose_compiled(
-    array: Any, source: Any, source_row: Any, target: Any, target_row: Any
-) -> Any:
-    kernel = _microkernel.transpose(_element(array.dtype), lanes(array.dtype.bitwidth // 8))
-
-    def run(array: Any, source: Any, source_row: Any, target: Any, target_row: Any) -> Any:
-        kernel(source, source_row, target, target_row)
-
-    return run
+from ._transpose import lanes_of, transpose
 
 
 class Packing(NamedTuple):
@@ -82,7 +47,7 @@ def pack(
 
     Channels that the last block has too many become 0. Clears `finite` if a weight is not.
     """
-    size, step = weights.itemsize, _lanes_of(weights)
+    size, step = weights.itemsize, lanes_of(weights)
     outs = packing.groups * packing.group_out
     block, terms = packing.block, packing.group_out
     while True:
@@ -99,7 +64,7 @@ def pack(
             target = to + lead
             whole = terms // step * step if channels == step else 0
             for o in range(0, whole, step):
-                _transpose(
+                transpose(
                     weights,
                     weights.ctypes.data + (source + o) * size,
                     outs * size,

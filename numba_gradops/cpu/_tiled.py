@@ -134,6 +134,12 @@ def plans(
             together=together,
             tile_groups=tile_groups,
             tasks=tile_groups * panel_groups,
+            fetches_result=int(
+                direct
+                and cols.stride == 1
+                and part.kind in loops.BY_CHANNELS
+                and together == sizes["panels"]
+            ),
             **sizes,
             **_result_steps(geometry, channels_last, direct),
         )

@@ -21,6 +21,7 @@ from ._compile import helper, loop, parallel_loop
 from ._halves import put
 from ._microkernel import Tile, next_number
 from ._tiles import place_pixels, stride_class, write_entries
+from ._transpose import lanes_of, transpose
 from ._vectors import lanes, pixels_beside
 
 _FIELDS = [
@@ -53,6 +54,7 @@ _FIELDS = [
         "tap_bytes",  # weights of a tap
         "term_bytes",  # from the weights of one term to those of the next
         "row_bytes",  # from the weights of one channel to those of the next
+        "fetches_result",  # a tile's results are whole pixels in a row, and many
         "direct",  # tiles are stored in the result as they are
         "image_step",  # of the result, in elements
         "row_step",
@@ -144,14 +146,78 @@ def _run_tile_compiled(plan: Any, gradient: Any, *arguments: Any) -> Any:
 
 
 @helper
-def _copy_out(
+def _copy_elements(
     plan: Any, scratch: Any, width: int, wanted: int, places: Any, pixels: int, first: int, to: Any
 ) -> None:
-    """Copy finished tiles to a result of another layout or dtype."""
     for c in range(wanted):
         at = first + c * plan.channel_step
         for p in range(pixels):
             put(to, at + places[p], scratch[p * width + c])
+
+
+def _copy_out(
+    plan: Any, scratch: Any, width: int, wanted: int, places: Any, pixels: int, first: int, to: Any
+) -> None:
+    """Copy finished tiles to a result of another layout or dtype."""
+    raise NotImplementedError  # the overload below is what gets compiled
+
+
+@overload(_copy_out)  # type: ignore[untyped-decorator]
+def _copy_out_compiled(
+    plan: Any, scratch: Any, width: Any, wanted: Any, places: Any, pixels: Any, first: Any, to: Any
+) -> Any:
+    if to.dtype != scratch.dtype:
+
+        def by_elements(
+            plan: Any,
+            scratch: Any,
+            width: Any,
+            wanted: Any,
+            places: Any,
+            pixels: Any,
+            first: Any,
+            to: Any,
+        ) -> Any:
+            _copy_elements(plan, scratch, width, wanted, places, pixels, first, to)
+
+        return by_elements
+
+    def by_vectors(
+        plan: Any,
+        scratch: Any,
+        width: Any,
+        wanted: Any,
+        places: Any,
+        pixels: Any,
+        first: Any,
+        to: Any,
+    ) -> Any:
+        step, size = lanes_of(to), to.itemsize
+        if pixels < step or places[1] - places[0] != 1:
+            _copy_elements(plan, scratch, width, wanted, places, pixels, first, to)
+            return
+        whole = wanted // step * step if width % step == 0 else 0
+        p = 0
+        while p < pixels:
+            count = min(step, pixels - p)
+            lead = 0
+            if count == step and places[p + step - 1] - places[p] == step - 1:
+                for c in range(0, whole, step):
+                    transpose(
+                        to,
+                        scratch.ctypes.data + (p * width + c) * size,
+                        width * size,
+                        to.ctypes.data + (first + places[p] + c * plan.channel_step) * size,
+                        plan.channel_step * size,
+                    )
+                lead = whole
+            for c in range(lead, wanted):
+                at = first + c * plan.channel_step
+                for q in range(p, p + count):
+                    to[at + places[q]] = scratch[q * width + c]
+            p += count
+
+    return by_vectors
 
 
 @loop
@@ -179,6 +245,9 @@ def work(
     # Tiles that are not stored in place go here.
     scratch = np.empty((0 if plan.direct else plan.tiles) * pixels * width, gradient.dtype)
     table_bytes = plan.entries * _microkernel.ENTRY * tables.itemsize
+    # Pixels that follow one another in the result, whole: fetched too, before they are written.
+    place_bytes = plan.column_step * size
+    place_lines = pixels * place_bytes // _microkernel.LINE
     tile_lines = pixels * plan.cell_bytes // _microkernel.LINE
     while True:
         task = next_number(counter.ctypes.data)
@@ -251,6 +320,11 @@ def work(
                     # What the next tile reads first lies behind what this one does.
                     ahead = gradient.ctypes.data + bases[here - 1] + plan.cell_bytes
                     lines = tile_lines // max(1, written * (last_panel - first_panel)) + 1
+                    result_ahead, result_lines = 0, 0
+                    if plan.fetches_result:
+                        result_ahead = result.ctypes.data + places[done + here - 1] + place_bytes
+                        result_lines = place_lines // max(1, written * (last_panel - first_panel))
+                        result_lines += 1
                     group, block = first_panel // plan.blocks, first_panel % plan.blocks
                     for panel in range(first_panel, last_panel):
                         channel = plan.first_channel + block * plan.block
@@ -279,8 +353,11 @@ def work(
                             plan.row_bytes,
                             ahead,
                             lines,
+                            result_ahead,
+                            result_lines,
                         )
                         ahead += written * lines * _microkernel.LINE
+                        result_ahead += written * result_lines * _microkernel.LINE
                         block += 1
                         if block == plan.blocks:
                             group, block = group + 1, 0

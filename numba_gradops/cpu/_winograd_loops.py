@@ -142,11 +142,13 @@ def _write_tile(
     """Write a tile's results, as far as they lie in the image, from the element `at` on."""
     wanted = min(width, plan.channels - channel)
     for i in range(tile[0]):
-        for j in range(tile[1]):
-            to = at + i * steps[0] + j * steps[1] + channel * plan.channel_step
-            source = (i * 4 + j) * width
-            for c in range(wanted):
-                result[to + c * plan.channel_step] = values[source + c]
+        to = at + i * steps[0] + channel * plan.channel_step
+        source = i * 4 * width
+        # A plane at a time: its elements of a row share a cache line.
+        for c in range(wanted):
+            for j in range(tile[1]):
+                result[to + j * steps[1]] = values[source + j * width + c]
+            to += plan.channel_step
 
 
 @helper
