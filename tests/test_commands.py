@@ -90,8 +90,8 @@ def test_warmup_names_what_it_does(capsys):
     assert main(["warmup", "--dtypes", "float32", "int64"]) == 0
     lines = capsys.readouterr().err.splitlines()
     empty, full = "." * 24, "#" * 24
-    assert lines[0] == f"[{empty}] 0/10 conv2d_backprop_input float32, a few products"
-    assert lines[-1] == f"[{full}] 10/10 done"
+    assert lines[0] == f"[{empty}] 0/15 conv2d_backprop_input float32, a few products"
+    assert lines[-1] == f"[{full}] 15/15 done"
 
 
 def test_warmup_compiles_serial_and_parallel_loops():
