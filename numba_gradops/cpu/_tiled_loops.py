@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import prange, types
+from numba import prange
 from numba.extending import overload
 
 from .._geometry import Axis
 from . import _microkernel
 from ._compile import helper, loop, parallel_loop
 from ._halves import put
-from ._microkernel import Tile, next_number
+from ._microkernel import Tile, element_of, next_number
 from ._tiles import place_pixels, stride_class, write_entries
 from ._transpose import lanes_of, transpose
 from ._vectors import lanes, pixels_beside
@@ -106,10 +106,6 @@ def _kernel_of(kind: Any, element: ir.Type, tile: Tile) -> Any:
     return _microkernel.grouped(element, tile, group)
 
 
-def _element(dtype: Any) -> ir.Type:
-    return ir.FloatType() if dtype == types.float32 else ir.DoubleType()
-
-
 def _tile_sizes(plan: Any, gradient: Any) -> tuple[int, int, int]:
     """Give a tile's pixels, its channels, and the elements in a row of its sums."""
     raise NotImplementedError  # the overload below is what gets compiled
@@ -137,7 +133,7 @@ def _run_tile(plan: Any, gradient: Any, *arguments: int) -> None:
 def _run_tile_compiled(plan: Any, gradient: Any, *arguments: Any) -> Any:
     kind = plan.instance_class
     tile = tile_of(kind, gradient.dtype.bitwidth // 8)
-    kernel = _kernel_of(kind, _element(gradient.dtype), tile)
+    kernel = _kernel_of(kind, element_of(gradient), tile)
 
     def run(plan: Any, gradient: Any, *arguments: Any) -> Any:
         kernel(*arguments)
