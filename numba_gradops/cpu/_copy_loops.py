@@ -9,7 +9,7 @@ from numba.extending import overload
 
 from ._compile import helper, loop, parallel_loop
 from ._halves import get
-from ._microkernel import next_number
+from ._scalars import next_number
 from ._transpose import lanes_of, transpose
 
 

@@ -25,7 +25,7 @@ from .._geometry import Axis
 from .._geometry import first_contribution as _first_contribution
 from ._compile import helper, loop, parallel_loop, sum_in_any_order
 from ._halves import put
-from ._microkernel import next_number
+from ._scalars import next_number
 
 CHANNELS, DOT, DEPTHWISE = range(3)
 

@@ -30,8 +30,8 @@ import numpy as np
 from numba import prange
 
 from ._compile import helper, loop, parallel_loop
-from ._microkernel import copy_bytes, finish_streams, next_number
 from ._pool_columns import FEW, FUSED, WIDTH, add, copy_row, divide, place, split_reciprocal
+from ._scalars import copy_bytes, finish_streams, next_number
 
 # Elements behind the end of a row that columns may write to.
 _ROOM = 64

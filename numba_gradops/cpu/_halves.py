@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .._dtypes import name_of
 from ._compile import helper
-from ._microkernel import bits_of, from_bits
+from ._scalars import bits_of, from_bits
 
 
 def as_bits(array: NDArray[Any]) -> NDArray[Any]:

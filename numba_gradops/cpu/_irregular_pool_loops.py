@@ -15,7 +15,7 @@ from numba.extending import overload
 from ._compile import loop, parallel_loop
 from ._fractional_pool_loops import first_above
 from ._halves import get, put, round_to_odd
-from ._microkernel import copy_bytes, next_number
+from ._scalars import copy_bytes, next_number
 
 # Rows of a task, at most: large cells are shared between threads.
 STRIP = 16

@@ -8,7 +8,7 @@ from numba import prange
 
 from .._geometry import Axis
 from ._compile import helper, loop, parallel_loop
-from ._microkernel import next_number
+from ._scalars import next_number
 from ._tiles import tap_place
 from ._transpose import lanes_of, transpose
 

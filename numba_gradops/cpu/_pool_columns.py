@@ -12,18 +12,9 @@ from typing import Any
 import numpy as np
 
 from ._compile import helper
-from ._microkernel import (
-    add_columns,
-    bits_of_float64,
-    copy_bytes,
-    divide_columns,
-    float64_from_bits,
-    fused_multiply_add,
-    has_instruction,
-    place_columns,
-    stream_bytes,
-)
-from ._vectors import vectors
+from ._pool_kernels import add_columns, divide_columns, place_columns, stream_bytes
+from ._scalars import bits_of_float64, copy_bytes, float64_from_bits, fused_multiply_add
+from ._vectors import has_instruction, vectors
 
 WIDTH = vectors().width
 FUSED = has_instruction("fma") or platform.machine() in ("aarch64", "arm64")

@@ -18,8 +18,9 @@ from numba.extending import overload
 from .._geometry import Axis
 from . import _microkernel
 from ._compile import helper, loop, parallel_loop
+from ._emitter import Tile, element_of
 from ._halves import put
-from ._microkernel import Tile, element_of, next_number
+from ._scalars import next_number
 from ._tiles import place_pixels, stride_class, write_entries
 from ._transpose import lanes_of, transpose
 from ._vectors import lanes, pixels_beside

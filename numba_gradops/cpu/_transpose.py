@@ -6,8 +6,8 @@ from typing import Any
 
 from numba.extending import overload
 
-from . import _microkernel
-from ._microkernel import element_of
+from . import _emitter
+from ._emitter import element_of
 from ._vectors import lanes
 
 
@@ -35,7 +35,7 @@ def transpose(array: Any, source: int, source_row: int, target: int, target_row:
 def _transpose_compiled(
     array: Any, source: Any, source_row: Any, target: Any, target_row: Any
 ) -> Any:
-    kernel = _microkernel.transpose(element_of(array), lanes(array.dtype.bitwidth // 8))
+    kernel = _emitter.transpose(element_of(array), lanes(array.dtype.bitwidth // 8))
 
     def run(array: Any, source: Any, source_row: Any, target: Any, target_row: Any) -> Any:
         kernel(source, source_row, target, target_row)

@@ -55,3 +55,10 @@ def pixels_beside(columns: int) -> int:
     spare = columns + (1 if vectors().fused else 3)
     room = (vectors().registers - spare) // columns
     return max(2, min(12, room // 2 * 2))
+
+
+@lru_cache(maxsize=8)
+def has_instruction(name: str) -> bool:
+    """Tell whether LLVM may use what it calls `name` on x86; otherwise it calls a slow function."""
+    _, _, features = cpu_target.target_context.codegen().magic_tuple()
+    return f"+{name}" in features.split(",")

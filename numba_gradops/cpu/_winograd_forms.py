@@ -14,9 +14,10 @@ from typing import Any
 
 from numba.extending import overload
 
-from . import _microkernel
-from ._microkernel import Forms, Tile
+from . import _winograd_kernels
+from ._emitter import Tile
 from ._vectors import lanes, pixels_beside
+from ._winograd_kernels import Forms
 
 MOST_TAPS = 3
 MOST_POINTS = MOST_TAPS + 3
@@ -89,13 +90,13 @@ def tile_of(itemsize: int) -> Tile:
 
 
 def _forms(choices: tuple[Forms, ...], check: bool) -> Any:
-    return _microkernel.linear_forms(lanes, choices, check)
+    return _winograd_kernels.linear_forms(lanes, choices, check)
 
 
 evaluate_gradient = _forms(_GRADIENT, check=False)
 evaluate_filter = _forms(_FILTER, check=True)
 evaluate_result = _forms(_RESULT, check=True)
-multiply = _microkernel.matrix_tile(tile_of)
+multiply = _winograd_kernels.matrix_tile(tile_of)
 
 
 def sizes(array: Any) -> tuple[int, int, int]:

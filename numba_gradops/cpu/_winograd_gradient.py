@@ -8,7 +8,7 @@ import numpy as np
 
 from .._geometry import Axis
 from ._compile import helper
-from ._microkernel import copy_bytes
+from ._scalars import copy_bytes
 from ._winograd_forms import MOST_POINTS, evaluate_gradient, sizes
 from ._winograd_sides import Side, first_of_tile
 

@@ -24,7 +24,7 @@ from numba import prange
 
 from .._geometry import Axis
 from ._compile import helper, loop, parallel_loop
-from ._microkernel import next_number
+from ._scalars import next_number
 from ._winograd_filter import filter_room, transform_part
 from ._winograd_forms import MOST_POINTS, evaluate_result, multiply, sizes
 from ._winograd_gradient import gradient_room, transform_tiles
