@@ -87,7 +87,11 @@ def test_offsets_of_the_exact_loops_are_64_bit(sparse, data_format, form):
 @pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
 def test_offsets_of_the_tiles_are_64_bit(sparse, data_format):
     call, sizes = call_of(sparse, data_format)
-    for planned in _tiled._planned(call, IMAGES):
+    plans = _tiled.plans(
+        call.geometry, call.weights.shape[2], call.weights.itemsize, IMAGES,
+        channels_last=data_format == "NHWC", direct=data_format == "NHWC", plain=True,
+    )  # fmt: skip
+    for planned in plans:
         plan = planned.plan
         for last in range(plan.tile_groups, plan.tasks + 1, plan.tile_groups):
             _tiled_loops.work(

@@ -9,7 +9,7 @@ from numba.extending import overload
 
 from ._compile import helper, loop, parallel_loop
 from ._halves import get
-from ._scalars import next_number
+from ._scalars import copy_bytes, next_number
 from ._transpose import lanes_of, transpose
 
 
@@ -82,22 +82,72 @@ def _turn_compiled(
         target_row: Any,
     ) -> Any:
         step, size = lanes_of(source), source.itemsize
-        for lead in range(0, rows, step):
-            for p in range(0, cols, step):
-                first, then = at + lead * source_row + p, to + p * target_row + lead
-                if lead + step <= rows and p + step <= cols:
-                    transpose(
-                        source,
-                        source.ctypes.data + first * size,
-                        source_row * size,
-                        target.ctypes.data + then * size,
-                        target_row * size,
-                    )
-                else:
-                    some, few = min(step, rows - lead), min(step, cols - p)
-                    _copy_block(source, target, first, then, some, few, source_row, target_row)
+        if rows < step or cols < step:
+            _copy_block(source, target, at, to, rows, cols, source_row, target_row)
+            return
+        # The last blocks are full too: they copy again some of what those before them did.
+        for number in range((rows + step - 1) // step):
+            row = min(number * step, rows - step)
+            for other in range((cols + step - 1) // step):
+                col = min(other * step, cols - step)
+                transpose(
+                    source,
+                    source.ctypes.data + (at + row * source_row + col) * size,
+                    source_row * size,
+                    target.ctypes.data + (to + col * target_row + row) * size,
+                    target_row * size,
+                )
 
     return by_vectors
+
+
+def _widen(source: Any, at: int, target: Any, to: int, count: int) -> None:
+    """Copy elements that lie one behind the other, and widen halves."""
+    raise NotImplementedError  # the overload below is what gets compiled
+
+
+@overload(_widen)  # type: ignore[untyped-decorator]
+def _widen_compiled(source: Any, at: Any, target: Any, to: Any, count: Any) -> Any:
+    if source.dtype == target.dtype:
+
+        def by_bytes(source: Any, at: Any, target: Any, to: Any, count: Any) -> Any:
+            size = source.itemsize
+            copy_bytes(target.ctypes.data + to * size, source.ctypes.data + at * size, count * size)
+
+        return by_bytes
+
+    def by_elements(source: Any, at: Any, target: Any, to: Any, count: Any) -> Any:
+        for k in range(count):
+            target[to + k] = get(source, at + k)
+
+    return by_elements
+
+
+# Pixels that are copied at once: their lines in the target stay in the first-level cache.
+_STRIP = 64
+
+
+@helper
+def copy_pixels(
+    channels_first: bool,
+    channels: int,
+    image_pixels: int,
+    image: int,
+    first: int,
+    count: int,
+    source: Any,
+    target: Any,
+    to: int,
+) -> None:
+    """Copy pixels of an image, from NCHW or NHWC, to [pixel, channel] and widen halves."""
+    at = image * channels * image_pixels
+    if channels_first and channels > 1:
+        for lead in range(0, count, _STRIP):
+            strip = min(_STRIP, count - lead)
+            start, then = at + first + lead, to + lead * channels
+            _turn(source, target, start, then, channels, strip, image_pixels, channels)
+        return
+    _widen(source, at + first * channels, target, to, count * channels)
 
 
 @loop

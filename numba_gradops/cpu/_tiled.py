@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from . import _threads
 from . import _tiled_loops as loops
 from ._adopt import adopt, batches, target
 from ._call import Call, channels_last
+from ._gradient_block import in_blocks, in_place
 from ._halves import as_bits
 from ._packing_loops import Packing
 from ._vectors import lanes, second_cache
@@ -118,33 +119,63 @@ class Planned(NamedTuple):
 
 @lru_cache(maxsize=256)
 def plans(
-    geometry: Conv2D, group_in: int, size: int, channels_last: bool, direct: bool, batch: int
+    geometry: Conv2D,
+    group_in: int,
+    size: int,
+    batch: int,
+    *,
+    channels_last: bool,
+    direct: bool,
+    plain: bool,
 ) -> list[Planned]:
-    """Plan the parts of a call for some images of its batch."""
-    rows, cols = geometry.rows, geometry.cols
+    """Plan the parts of a call for some images of its batch.
+
+    A `plain` gradient is NHWC and has the computing dtype; others must be copied to blocks, and
+    there is no plan where that would be dear.
+    """
     found = []
     for part in _parts(geometry, group_in, size):
         sizes = _sizes(geometry, part, group_in, size)
-        together = _panels_together(sizes["panels"], sizes["panel_bytes"]) if direct else 1
+        together = _panels_together(sizes["panels"], sizes["panel_bytes"])
         panel_groups = -(-sizes["panels"] // together)
+        pixels = loops.tile_of(part.kind, size).pixels
         tile_groups = _tile_groups(geometry, part, size, batch, panel_groups)
+        reading = in_place(geometry)
+        padded = part.kind in loops.BY_TERMS
+        if padded or not plain:
+            blocks = in_blocks(
+                geometry,
+                batch,
+                pixels,
+                max(1, tile_groups // 4),
+                panel_groups,
+                channels_first=not (plain or channels_last),
+                padded=padded,
+            )
+            if blocks is None and not plain:
+                return []
+            if blocks and (not plain or blocks[0].padded):
+                reading, tile_groups = blocks
         plan = part.kind(
             batch=batch,
             tiles=_TILES,
             together=together,
+            at_once=together if direct else 1,
             tile_groups=tile_groups,
             tasks=tile_groups * panel_groups,
             fetches_result=int(
                 direct
-                and cols.stride == 1
+                and geometry.cols.stride == 1
                 and part.kind in loops.BY_CHANNELS
                 and together == sizes["panels"]
             ),
+            **reading._asdict(),
             **sizes,
             **_result_steps(geometry, channels_last, direct),
         )
         groups = 1 if part.kind in loops.GROUPED.values() else geometry.groups
-        taps, terms = rows.window * cols.window, geometry.out_channels // geometry.groups
+        taps = geometry.rows.window * geometry.cols.window
+        terms = geometry.out_channels // geometry.groups
         packing = Packing(
             taps, geometry.groups, group_in, terms, part.first, part.block, part.blocks
         )
@@ -224,18 +255,14 @@ def _result_steps(geometry: Conv2D, channels_last: bool, direct: bool) -> dict[s
 def _scratch(plan: Any, kind: Any, size: int) -> int:
     tile = loops.tile_of(kind, size)
     sums = 2 * tile.pixels * tile.vectors * tile.lanes + plan.longest
-    finished = (0 if plan.direct else plan.tiles) * tile.pixels * loops.width_of(kind, size)
+    row = plan.at_once * loops.width_of(kind, size)
+    finished = (0 if plan.direct else plan.tiles) * tile.pixels * row
+    block = plan.block_rows * plan.pitch * plan.cell_bytes
     return int(
         8 * ((9 + 4 * plan.remembered) * plan.entries + plan.tiles * tile.pixels)
         + size * (sums + finished)
+        + block
     )
-
-
-def _planned(call: Call, batch: int) -> list[Planned]:
-    last = call.data_format == "NHWC"
-    direct = last and call.result.dtype == call.weights.dtype
-    group_in, size = call.weights.shape[2], call.weights.itemsize
-    return plans(call.geometry, group_in, size, last, direct, batch)
 
 
 def packed(call: Call, planned: Planned) -> NDArray[Any] | None:
@@ -261,20 +288,29 @@ def compute(call: Call) -> bool:
 
     Tiles read zeros for pixels that a tap does not reach; an infinite weight would make NaN there.
     """
-    geometry = call.geometry
-    whole = _planned(call, geometry.batch)
+    geometry, size = call.geometry, call.weights.itemsize
+    last = call.data_format == "NHWC"
+    plain = last and call.gradient.dtype == call.weights.dtype
+    direct = last and call.result.dtype == call.weights.dtype
+    plan = partial(plans, geometry, call.weights.shape[2], size, channels_last=last, direct=direct)
+    whole = plan(geometry.batch, plain=plain)
+    passes = [slice(0, geometry.batch)]
+    in_passes = not whole
+    if in_passes:  # the gradient must be copied as a whole, a few images at a time
+        passes = batches(geometry.batch, call.image_bytes)
+        whole = plan(geometry.batch, plain=True)
     weights = [packed(call, one) for one in whole]
     if any(array is None for array in weights):
         return False
     work = call.products / geometry.batch / _PRODUCTS
-    for images in batches(geometry.batch, call.image_bytes):
-        gradient = channels_last(call, images)
+    for images in passes:
         batch = images.stop - images.start
-        planned = whole if batch == geometry.batch else _planned(call, batch)
+        gradient = channels_last(call, images) if in_passes else adopt(as_bits(call.gradient))
+        planned = whole if batch == geometry.batch else plan(batch, plain=True)
         with target(call.result[images]) as flat:
             result = as_bits(flat)
-            for (_, _, _, _, plan, scratch), ordered in zip(planned, weights, strict=True):
-                arguments = (plan, geometry.rows, geometry.cols, ordered, gradient, result)
+            for (_, _, _, _, plan_of_part, scratch), ordered in zip(planned, weights, strict=True):
+                arguments = (plan_of_part, geometry.rows, geometry.cols, ordered, gradient, result)
                 run = loops.work, loops.work_parallel
-                _threads.run(*run, plan.tasks, work * batch, arguments, scratch)
+                _threads.run(*run, plan_of_part.tasks, work * batch, arguments, scratch)
     return True

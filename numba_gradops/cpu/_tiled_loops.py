@@ -19,6 +19,8 @@ from .._geometry import Axis
 from . import _microkernel
 from ._compile import helper, loop, parallel_loop
 from ._emitter import Tile, element_of
+from ._gradient_block import Reading
+from ._gradient_block_loops import fill_block, task_rows
 from ._halves import put
 from ._scalars import next_number
 from ._tiles import place_pixels, stride_class, write_entries
@@ -33,6 +35,7 @@ _FIELDS = [
         "blocks",  # blocks of channels in a group
         "block",  # channels in a block
         "together",  # panels in a task
+        "at_once",  # of which so many are computed before the next tile
         "first_channel",  # of block 0, in its group
         "group_in",  # channels of a group, of which the last block may have too few
         "tiles",  # tiles that are finished before they are copied out, if they are
@@ -43,6 +46,7 @@ _FIELDS = [
         "entries",  # room for a tile's table
         "remembered",  # tables of tiles that lack columns
         "element_bytes",
+        *Reading._fields,
         "cell_bytes",  # from one gradient pixel to the next
         "group_bytes",  # from one group's gradient channels to the next
         "block_bytes",  # from one block's gradient channels to the next (small groups only)
@@ -107,36 +111,36 @@ def _kernel_of(kind: Any, element: ir.Type, tile: Tile) -> Any:
     return _microkernel.grouped(element, tile, group)
 
 
-def _tile_sizes(plan: Any, gradient: Any) -> tuple[int, int, int]:
+def _tile_sizes(plan: Any, weights: Any) -> tuple[int, int, int]:
     """Give a tile's pixels, its channels, and the elements in a row of its sums."""
     raise NotImplementedError  # the overload below is what gets compiled
 
 
 @overload(_tile_sizes)  # type: ignore[untyped-decorator]
-def _tile_sizes_compiled(plan: Any, gradient: Any) -> Any:
-    itemsize = gradient.dtype.bitwidth // 8
+def _tile_sizes_compiled(plan: Any, weights: Any) -> Any:
+    itemsize = weights.dtype.bitwidth // 8
     tile = tile_of(plan.instance_class, itemsize)
     pixels, width = tile.pixels, width_of(plan.instance_class, itemsize)
     room = tile.vectors * tile.lanes
 
-    def sizes(plan: Any, gradient: Any) -> Any:
+    def sizes(plan: Any, weights: Any) -> Any:
         return pixels, width, room
 
     return sizes
 
 
-def _run_tile(plan: Any, gradient: Any, *arguments: int) -> None:
+def _run_tile(plan: Any, weights: Any, *arguments: int) -> None:
     """Run the register tile of the plan's kind; the arguments are those of `_microkernel`."""
     raise NotImplementedError  # the overload below is what gets compiled
 
 
 @overload(_run_tile)  # type: ignore[untyped-decorator]
-def _run_tile_compiled(plan: Any, gradient: Any, *arguments: Any) -> Any:
+def _run_tile_compiled(plan: Any, weights: Any, *arguments: Any) -> Any:
     kind = plan.instance_class
-    tile = tile_of(kind, gradient.dtype.bitwidth // 8)
-    kernel = _kernel_of(kind, element_of(gradient), tile)
+    tile = tile_of(kind, weights.dtype.bitwidth // 8)
+    kernel = _kernel_of(kind, element_of(weights), tile)
 
-    def run(plan: Any, gradient: Any, *arguments: Any) -> Any:
+    def run(plan: Any, weights: Any, *arguments: Any) -> Any:
         kernel(*arguments)
 
     return run
@@ -144,74 +148,73 @@ def _run_tile_compiled(plan: Any, gradient: Any, *arguments: Any) -> Any:
 
 @helper
 def _copy_elements(
-    plan: Any, scratch: Any, width: int, wanted: int, places: Any, pixels: int, first: int, to: Any
-) -> None:
+    plan: Any, scratch: Any, start: int, row: int, wanted: int, places: Any, pixels: int,
+    first: int, to: Any,
+) -> None:  # fmt: skip
     for c in range(wanted):
         at = first + c * plan.channel_step
         for p in range(pixels):
-            put(to, at + places[p], scratch[p * width + c])
+            put(to, at + places[p], scratch[start + p * row + c])
 
 
 def _copy_out(
-    plan: Any, scratch: Any, width: int, wanted: int, places: Any, pixels: int, first: int, to: Any
-) -> None:
-    """Copy finished tiles to a result of another layout or dtype."""
+    plan: Any, scratch: Any, start: int, row: int, wanted: int, places: Any, pixels: int,
+    first: int, to: Any,
+) -> None:  # fmt: skip
+    """Copy finished tiles of a panel to a result of another layout or dtype.
+
+    In `scratch` they are [pixel, channel], from `start` on, with `row` elements for a pixel.
+    """
     raise NotImplementedError  # the overload below is what gets compiled
 
 
 @overload(_copy_out)  # type: ignore[untyped-decorator]
 def _copy_out_compiled(
-    plan: Any, scratch: Any, width: Any, wanted: Any, places: Any, pixels: Any, first: Any, to: Any
-) -> Any:
+    plan: Any, scratch: Any, start: Any, row: Any, wanted: Any, places: Any, pixels: Any,
+    first: Any, to: Any,
+) -> Any:  # fmt: skip
     if to.dtype != scratch.dtype:
 
         def by_elements(
-            plan: Any,
-            scratch: Any,
-            width: Any,
-            wanted: Any,
-            places: Any,
-            pixels: Any,
-            first: Any,
-            to: Any,
-        ) -> Any:
-            _copy_elements(plan, scratch, width, wanted, places, pixels, first, to)
+            plan: Any, scratch: Any, start: Any, row: Any, wanted: Any, places: Any, pixels: Any,
+            first: Any, to: Any,
+        ) -> Any:  # fmt: skip
+            _copy_elements(plan, scratch, start, row, wanted, places, pixels, first, to)
 
         return by_elements
 
     def by_vectors(
-        plan: Any,
-        scratch: Any,
-        width: Any,
-        wanted: Any,
-        places: Any,
-        pixels: Any,
-        first: Any,
-        to: Any,
-    ) -> Any:
+        plan: Any, scratch: Any, start: Any, row: Any, wanted: Any, places: Any, pixels: Any,
+        first: Any, to: Any,
+    ) -> Any:  # fmt: skip
         step, size = lanes_of(to), to.itemsize
-        if pixels < step or places[1] - places[0] != 1:
-            _copy_elements(plan, scratch, width, wanted, places, pixels, first, to)
+        if pixels > 1 and abs(places[1] - places[0]) != 1:
+            _copy_elements(plan, scratch, start, row, wanted, places, pixels, first, to)
             return
-        whole = wanted // step * step if width % step == 0 else 0
         p = 0
         while p < pixels:
-            count = min(step, pixels - p)
+            # As many pixels as lie side by side in a plane of the result.
+            count = 1
+            while p + count < pixels and places[p + count] - places[p] == count:
+                count += 1
             lead = 0
-            if count == step and places[p + step - 1] - places[p] == step - 1:
-                for c in range(0, whole, step):
-                    transpose(
-                        to,
-                        scratch.ctypes.data + (p * width + c) * size,
-                        width * size,
-                        to.ctypes.data + (first + places[p] + c * plan.channel_step) * size,
-                        plan.channel_step * size,
-                    )
-                lead = whole
+            if count >= step and wanted >= step:
+                # The last blocks are full too: they copy again some of what those before them did.
+                lead = wanted
+                for number in range((wanted + step - 1) // step):
+                    c = min(number * step, wanted - step)
+                    source = scratch.ctypes.data + (start + p * row + c) * size
+                    target = to.ctypes.data + (first + places[p] + c * plan.channel_step) * size
+                    for other in range((count + step - 1) // step):
+                        q = min(other * step, count - step)
+                        transpose(
+                            to, source + q * row * size, row * size,
+                            target + q * size, plan.channel_step * size,
+                        )  # fmt: skip
             for c in range(lead, wanted):
-                at = first + c * plan.channel_step
-                for q in range(p, p + count):
-                    to[at + places[q]] = scratch[q * width + c]
+                at = first + places[p] + c * plan.channel_step
+                for q in range(count):
+                    to[at + q] = scratch[start + (p + q) * row + c]
             p += count
 
     return by_vectors
@@ -228,7 +231,7 @@ def work(
     result: Any,
 ) -> None:
     """Work on tasks until none is left."""
-    pixels, width, room = _tile_sizes(plan, gradient)
+    pixels, width, room = _tile_sizes(plan, weights)
     size = plan.element_bytes
     # Tables: one for tiles of every kind, one for full tiles, others by the first column.
     tables = np.empty((2 + plan.remembered, plan.entries, _microkernel.ENTRY), np.int64)
@@ -237,10 +240,15 @@ def work(
     runs = np.empty((pixels, 4), np.int64)
     bases, outs = np.empty(pixels, np.int64), np.empty(pixels, np.int64)
     places = np.empty(plan.tiles * pixels, np.int64)
-    totals = np.empty(2 * pixels * room, gradient.dtype)
-    zeros = np.zeros(max(plan.longest, room), gradient.dtype)
+    totals = np.empty(2 * pixels * room, weights.dtype)
+    zeros = np.zeros(max(plan.longest, room), weights.dtype)
     # Tiles that are not stored in place go here.
-    scratch = np.empty((0 if plan.direct else plan.tiles) * pixels * width, gradient.dtype)
+    row = plan.at_once * width
+    scratch = np.empty((0 if plan.direct else plan.tiles) * pixels * row, weights.dtype)
+    block_numbers = plan.block_rows * plan.pitch * plan.cell_bytes // size
+    own = np.empty(block_numbers + _microkernel.LINE // size, weights.dtype)
+    own = own[-own.ctypes.data % _microkernel.LINE // size :]  # vectors lie in one line each
+    gradient_at = np.int64(gradient.ctypes.data)
     table_bytes = plan.entries * _microkernel.ENTRY * tables.itemsize
     # Pixels that follow one another in the result, whole: fetched too, before they are written.
     place_bytes = plan.column_step * size
@@ -253,6 +261,10 @@ def work(
         first_panel = task // plan.tile_groups * plan.together
         last_panel = min(first_panel + plan.together, plan.panels)
         tile_group = task % plan.tile_groups
+        if plan.copies:
+            first_row, last_row = task_rows(plan, rows, cols, pixels, tile_group)
+            fill_block(plan, rows, cols, first_row, last_row, gradient, own)
+            gradient_at = np.int64(own.ctypes.data) - first_row * plan.pitch * plan.cell_bytes
         for index in range(plan.classes):
             row_class = stride_class(index // plan.class_columns, rows)
             col_class = stride_class(index % plan.class_columns, cols)
@@ -261,109 +273,121 @@ def work(
             class_tiles = (class_pixels + pixels - 1) // pixels
             first_tile = class_tiles * tile_group // plan.tile_groups
             last_tile = class_tiles * (tile_group + 1) // plan.tile_groups
-            for tile in range(first_tile, last_tile, plan.tiles):
-                start = tile * pixels
-                count = min(min(plan.tiles, last_tile - tile) * pixels, class_pixels - start)
-                in_image = row_class.elements * col_class.elements
-                at = (
-                    start // in_image,
-                    start % in_image // col_class.elements,
-                    start % col_class.elements,
-                )
-                for done in range(0, count, pixels):
-                    here = min(pixels, count - done)
-                    column = at[2]
-                    at, number, full, rows_full = place_pixels(
-                        at,
-                        here,
-                        pixels,
-                        plan,
-                        rows,
-                        cols,
-                        row_class,
-                        col_class,
-                        bases,
-                        places,
-                        done,
-                        size if plan.direct else 1,
-                        runs,
+            for panel_first in range(first_panel, last_panel, plan.at_once):
+                panel_last = min(panel_first + plan.at_once, last_panel)
+                for tile in range(first_tile, last_tile, plan.tiles):
+                    start = tile * pixels
+                    count = min(min(plan.tiles, last_tile - tile) * pixels, class_pixels - start)
+                    in_image = row_class.elements * col_class.elements
+                    at = (
+                        start // in_image,
+                        start % in_image // col_class.elements,
+                        start % col_class.elements,
                     )
-                    table = 0
-                    if full:
-                        table, column = 1, 0
-                    elif rows_full and here == pixels:
-                        table = 2 + column % plan.remembered
-                    if table == 0 or known[table, 0] != column:
-                        known[table, 0] = column
-                        known[table, 1], known[table, 2] = write_entries(
-                            full,
-                            pixels,
+                    for done in range(0, count, pixels):
+                        here = min(pixels, count - done)
+                        column = at[2]
+                        at, number, full, rows_full = place_pixels(
+                            at,
                             here,
-                            number,
+                            pixels,
                             plan,
                             rows,
                             cols,
                             row_class,
                             col_class,
+                            bases,
+                            places,
+                            done,
+                            size if plan.direct else 1,
                             runs,
-                            masks,
-                            tables[table],
                         )
-                    written, left = known[table, 1], known[table, 2]
-                    places_at = places.ctypes.data + done * places.itemsize
+                        table = 0
+                        full = full or plan.padded != 0
+                        if full:
+                            table, column = 1, 0
+                        elif rows_full and here == pixels:
+                            table = 2 + column % plan.remembered
+                        if table == 0 or known[table, 0] != column:
+                            known[table, 0] = column
+                            known[table, 1], known[table, 2] = write_entries(
+                                full,
+                                pixels,
+                                here,
+                                number,
+                                plan,
+                                rows,
+                                cols,
+                                row_class,
+                                col_class,
+                                runs,
+                                masks,
+                                tables[table],
+                            )
+                        written, left = known[table, 1], known[table, 2]
+                        places_at = places.ctypes.data + done * places.itemsize
+                        if not plan.direct:
+                            for p in range(pixels):
+                                outs[p] = (done + p) * row * size
+                        # What the next tile reads first lies behind what this one does.
+                        ahead = gradient_at + bases[here - 1] + plan.cell_bytes
+                        lines = tile_lines // max(1, written * (panel_last - panel_first)) + 1
+                        result_ahead, result_lines = 0, 0
+                        if plan.fetches_result:
+                            result_ahead = (
+                                result.ctypes.data + places[done + here - 1] + place_bytes
+                            )
+                            result_lines = place_lines // max(
+                                1, written * (panel_last - panel_first)
+                            )
+                            result_lines += 1
+                        group, block = panel_first // plan.blocks, panel_first % plan.blocks
+                        for panel in range(panel_first, panel_last):
+                            channel = plan.first_channel + block * plan.block
+                            place = (group * plan.group_in + channel) * plan.channel_step
+                            to = (
+                                result.ctypes.data + place * size
+                                if plan.direct
+                                else scratch.ctypes.data + (panel - panel_first) * width * size
+                            )
+                            _run_tile(
+                                plan,
+                                weights,
+                                tables.ctypes.data + table * table_bytes,
+                                written,
+                                left,
+                                bases.ctypes.data,
+                                gradient_at + group * plan.group_bytes + block * plan.block_bytes,
+                                places_at if plan.direct else outs.ctypes.data,
+                                to,
+                                zeros.ctypes.data,
+                                weights.ctypes.data + panel * plan.panel_bytes,
+                                totals.ctypes.data,
+                                min(width, plan.group_in - channel),
+                                plan.row_bytes,
+                                ahead,
+                                lines,
+                                result_ahead,
+                                result_lines,
+                            )
+                            ahead += written * lines * _microkernel.LINE
+                            result_ahead += written * result_lines * _microkernel.LINE
+                            block += 1
+                            if block == plan.blocks:
+                                group, block = group + 1, 0
                     if not plan.direct:
-                        for p in range(pixels):
-                            outs[p] = (done + p) * width * size
-                    # What the next tile reads first lies behind what this one does.
-                    ahead = gradient.ctypes.data + bases[here - 1] + plan.cell_bytes
-                    lines = tile_lines // max(1, written * (last_panel - first_panel)) + 1
-                    result_ahead, result_lines = 0, 0
-                    if plan.fetches_result:
-                        result_ahead = result.ctypes.data + places[done + here - 1] + place_bytes
-                        result_lines = place_lines // max(1, written * (last_panel - first_panel))
-                        result_lines += 1
-                    group, block = first_panel // plan.blocks, first_panel % plan.blocks
-                    for panel in range(first_panel, last_panel):
-                        channel = plan.first_channel + block * plan.block
-                        place = (group * plan.group_in + channel) * plan.channel_step
-                        to = (
-                            result.ctypes.data + place * size
-                            if plan.direct
-                            else scratch.ctypes.data
-                        )
-                        _run_tile(
-                            plan,
-                            gradient,
-                            tables.ctypes.data + table * table_bytes,
-                            written,
-                            left,
-                            bases.ctypes.data,
-                            gradient.ctypes.data
-                            + group * plan.group_bytes
-                            + block * plan.block_bytes,
-                            places_at if plan.direct else outs.ctypes.data,
-                            to,
-                            zeros.ctypes.data,
-                            weights.ctypes.data + panel * plan.panel_bytes,
-                            totals.ctypes.data,
-                            min(width, plan.group_in - channel),
-                            plan.row_bytes,
-                            ahead,
-                            lines,
-                            result_ahead,
-                            result_lines,
-                        )
-                        ahead += written * lines * _microkernel.LINE
-                        result_ahead += written * result_lines * _microkernel.LINE
-                        block += 1
-                        if block == plan.blocks:
-                            group, block = group + 1, 0
-                if not plan.direct:  # then there is one panel in a task
-                    group, block = first_panel // plan.blocks, first_panel % plan.blocks
-                    channel = plan.first_channel + block * plan.block
-                    place = (group * plan.group_in + channel) * plan.channel_step
-                    wanted = min(width, plan.group_in - channel)
-                    _copy_out(plan, scratch, width, wanted, places, count, place, result)
+                        group, block = panel_first // plan.blocks, panel_first % plan.blocks
+                        for panel in range(panel_first, panel_last):
+                            channel = plan.first_channel + block * plan.block
+                            place = (group * plan.group_in + channel) * plan.channel_step
+                            wanted = min(width, plan.group_in - channel)
+                            at_scratch = (panel - panel_first) * width
+                            _copy_out(
+                                plan, scratch, at_scratch, row, wanted, places, count, place, result
+                            )
+                            block += 1
+                            if block == plan.blocks:
+                                group, block = group + 1, 0
 
 
 @parallel_loop

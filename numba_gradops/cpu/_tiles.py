@@ -108,7 +108,8 @@ def place_pixels(
             cols_full = cols_full and col_class.full_first <= j and j + run <= col_class.full_last
             runs[count, 0], runs[count, 1], runs[count, 2], runs[count, 3] = p, run, y, x
             count += 1
-            base = ((image * rows.output + y) * cols.output + x) * plan.cell_bytes
+            base = (image * plan.image_rows + plan.pad_top + y) * plan.pitch + plan.pad_left + x
+            base *= plan.cell_bytes
             place = place_bytes * (
                 image * plan.image_step
                 + (row_class.lead + i * rows.stride) * plan.row_step
@@ -193,7 +194,7 @@ def write_entries(
                 merges = False
                 continue
             place = (row_place - k) * cols.window + col_place - m
-            shift = -(k * rows.cell_step * cols.output + m * cols.cell_step) * plan.cell_bytes
+            shift = -(k * rows.cell_step * plan.pitch + m * cols.cell_step) * plan.cell_bytes
             for start in range(0, plan.terms, plan.chunk):
                 terms = min(plan.chunk, plan.terms - start)
                 now = row_segment
