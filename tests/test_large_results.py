@@ -88,13 +88,12 @@ def test_offsets_of_the_exact_loops_are_64_bit(sparse, data_format, form):
 def test_offsets_of_the_tiles_are_64_bit(sparse, data_format):
     call, sizes = call_of(sparse, data_format)
     for planned in _tiled._planned(call, IMAGES):
-        plan = planned.plan
-        for last in range(plan.tile_groups, plan.tasks + 1, plan.tile_groups):
+        tile_groups = planned.plan[_tiled_loops.Plan._fields.index("tile_groups")]
+        for last in range(tile_groups, planned.tasks.tasks + 1, tile_groups):
             _tiled_loops.work(
                 np.array([last - 1]),
-                plan._replace(tasks=last),
-                call.geometry.rows,
-                call.geometry.cols,
+                planned.tasks._replace(tasks=last),
+                planned.plan,
                 _tiled.packed(call, planned),
                 frozen(call.gradient),
                 call.result,

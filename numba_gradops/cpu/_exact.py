@@ -17,6 +17,7 @@ from . import _threads
 from ._adopt import adopt, batches, target
 from ._call import Call, channels_last
 from ._halves import as_bits
+from ._plans import write_down
 
 # Few enough input channels (in a group) for lanes along the output channels to be faster, and
 # enough groups for lanes along these.
@@ -61,7 +62,7 @@ def _plan(
 ) -> tuple[int, NDArray[np.int64]]:
     """Give the number of tasks, and what the loops need to know as an array."""
     layout = _layout(geometry, form, channels_last, batch)
-    return layout.tasks, loops.plan_of(layout, geometry.rows, geometry.cols)
+    return layout.tasks, write_down(layout, geometry.rows, geometry.cols)
 
 
 def _ordered(call: Call) -> tuple[int, NDArray[Any]]:
@@ -101,5 +102,5 @@ def compute_rows(
     for row in rows.tolist():
         counter = np.array([row * layout.column_blocks])
         until = layout._replace(tasks=(row + 1) * layout.column_blocks)
-        plan = loops.plan_of(until, geometry.rows, geometry.cols)
+        plan = write_down(until, geometry.rows, geometry.cols)
         loops.gather(counter, plan, weights, gradient, flat)

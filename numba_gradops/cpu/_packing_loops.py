@@ -8,6 +8,7 @@ from numba import prange
 
 from .._geometry import Axis
 from ._compile import helper, loop, parallel_loop
+from ._plans import reader
 from ._scalars import next_number
 from ._tiles import tap_place
 from ._transpose import lanes_of, transpose
@@ -25,6 +26,9 @@ class Packing(NamedTuple):
     blocks: int
 
 
+_read_plan = reader(Packing, Axis, Axis)
+
+
 @helper
 def _not_finite(values: Any, start: int, stop: int) -> int:
     """Count values that are NaN or infinite."""
@@ -40,13 +44,12 @@ def _place(tap: int, rows: Axis, cols: Axis) -> Any:
 
 
 @loop
-def pack(
-    counter: Any, packing: Packing, rows: Axis, cols: Axis, weights: Any, packed: Any, finite: Any
-) -> None:
+def pack(counter: Any, numbers: Any, weights: Any, packed: Any, odd: Any) -> None:
     """Reorder weights from [tap, in, out] to [group, block, place, out in group, in within block].
 
-    Channels that the last block has too many become 0. Clears `finite` if a weight is not.
+    Channels that the last block has too many become 0. Sets `odd` if a weight is not finite.
     """
+    packing, rows, cols = _read_plan(numbers)
     size, step = weights.itemsize, lanes_of(weights)
     outs = packing.groups * packing.group_out
     block, terms = packing.block, packing.group_out
@@ -76,31 +79,25 @@ def pack(
                     value = weights[source + c * outs + o] if c < channels else 0
                     packed[target + o * block + c] = value
         if _not_finite(packed, to, to + terms * block) != 0:
-            finite[0] = 0
+            odd[0] = 1
 
 
 @parallel_loop
 def pack_parallel(
-    threads: int,
-    counter: Any,
-    packing: Packing,
-    rows: Axis,
-    cols: Axis,
-    weights: Any,
-    packed: Any,
-    finite: Any,
+    threads: int, counter: Any, numbers: Any, weights: Any, packed: Any, odd: Any
 ) -> None:
     """Have `threads` threads pack."""
     for _ in prange(threads):
-        pack(counter, packing, rows, cols, weights, packed, finite)
+        pack(counter, numbers, weights, packed, odd)
 
 
 @loop
-def pack_by_terms(packing: Packing, rows: Axis, cols: Axis, weights: Any, packed: Any) -> Any:
+def pack_by_terms(numbers: Any, weights: Any, packed: Any) -> Any:
     """Reorder weights from [tap, in, out] to [group, block, in within block, place, out in group].
 
     Tells whether all are finite.
     """
+    packing, rows, cols = _read_plan(numbers)
     terms, outs = packing.group_out, packing.groups * packing.group_out
     for tap in range(packing.taps):
         place = _place(tap, rows, cols)
@@ -115,11 +112,12 @@ def pack_by_terms(packing: Packing, rows: Axis, cols: Axis, weights: Any, packed
 
 
 @loop
-def pack_groups(packing: Packing, rows: Axis, cols: Axis, weights: Any, packed: Any) -> Any:
+def pack_groups(numbers: Any, weights: Any, packed: Any) -> Any:
     """Reorder weights of small groups to [block of all channels, place, out in group, channel].
 
     A group has as many outputs as inputs. Tells whether all weights are finite.
     """
+    packing, rows, cols = _read_plan(numbers)
     size, block = packing.group_in, packing.block
     channels = packing.groups * size
     for tap in range(packing.taps):

@@ -17,6 +17,7 @@ from ._adopt import adopt, batches, target
 from ._call import Call, channels_last
 from ._halves import as_bits
 from ._packing_loops import Packing
+from ._plans import write_down
 from ._vectors import lanes, second_cache
 
 # What tiles are not for: fewer products (in an image: a result must not depend on the batch) than
@@ -53,13 +54,10 @@ _TABLE_ENTRIES = 2**11
 _MANY_TERMS = 256
 
 
-def suits(call: Call) -> bool:
+def suits(geometry: Conv2D, dtype: np.dtype[Any]) -> bool:
     """Tell whether tiles are made for this geometry and dtype."""
-    return call.weights.dtype.kind == "f" and _suits(call.geometry)
-
-
-@lru_cache(maxsize=256)
-def _suits(geometry: Conv2D) -> bool:
+    if dtype.kind == "i":
+        return False
     rows, cols = geometry.rows, geometry.cols
     classes = min(rows.stride, rows.input) * min(cols.stride, cols.input)
     taps = rows.window * cols.window
@@ -108,11 +106,11 @@ def _parts(geometry: Conv2D, group_in: int, size: int) -> list[Part]:
 class Planned(NamedTuple):
     """What the loops need to know to compute a part."""
 
-    part: Part
-    packing: Packing
+    packing: NDArray[np.int64]
     packing_tasks: int
     packed_numbers: int
-    plan: Any
+    tasks: Any  # how many, of the class of their kind of tile
+    plan: NDArray[np.int64]
     scratch: int  # bytes that a thread allocates
 
 
@@ -128,12 +126,11 @@ def plans(
         together = _panels_together(sizes["panels"], sizes["panel_bytes"]) if direct else 1
         panel_groups = -(-sizes["panels"] // together)
         tile_groups = _tile_groups(geometry, part, size, batch, panel_groups)
-        plan = part.kind(
+        plan = loops.Plan(
             batch=batch,
             tiles=_TILES,
             together=together,
             tile_groups=tile_groups,
-            tasks=tile_groups * panel_groups,
             fetches_result=int(
                 direct
                 and cols.stride == 1
@@ -148,10 +145,17 @@ def plans(
         packing = Packing(
             taps, geometry.groups, group_in, terms, part.first, part.block, part.blocks
         )
-        tasks = groups * part.blocks * taps
-        numbers = tasks * terms * part.block
-        scratch = _scratch(plan, part.kind, size)
-        found.append(Planned(part, packing, tasks, numbers, plan, scratch))
+        packing_tasks = groups * part.blocks * taps
+        found.append(
+            Planned(
+                write_down(packing, rows, cols),
+                packing_tasks,
+                packing_tasks * terms * part.block,
+                part.kind(tile_groups * panel_groups),
+                write_down(plan, rows, cols),
+                _scratch(plan, part.kind, size),
+            )
+        )
     return found
 
 
@@ -241,19 +245,18 @@ def _planned(call: Call, batch: int) -> list[Planned]:
 def packed(call: Call, planned: Planned) -> NDArray[Any] | None:
     """Give the weights in the order of the part's tiles; None if one of them is not finite."""
     weights = adopt(call.weights)
-    rows, cols, how = call.geometry.rows, call.geometry.cols, planned.packing
     ordered = empty((planned.packed_numbers,), weights.dtype, "the filter in another order")
-    kind = planned.part.kind
+    kind = type(planned.tasks)
     if kind not in loops.BY_CHANNELS:
         pack = packing_loops.pack_groups
         if kind in loops.BY_TERMS:
             pack = packing_loops.pack_by_terms
-        return adopt(ordered) if pack(how, rows, cols, weights, ordered) else None
-    finite = np.ones(1, np.int64)
-    arguments = (how, rows, cols, weights, ordered, finite)
+        return adopt(ordered) if pack(planned.packing, weights, ordered) else None
+    odd = np.zeros(1, np.int64)
+    arguments = (planned.packing, weights, ordered, odd)
     run = packing_loops.pack, packing_loops.pack_parallel
     _threads.run(*run, planned.packing_tasks, 0.3 * ordered.size, arguments)
-    return adopt(ordered) if finite[0] else None
+    return adopt(ordered) if odd.item() == 0 else None
 
 
 def compute(call: Call) -> bool:
@@ -273,8 +276,8 @@ def compute(call: Call) -> bool:
         planned = whole if batch == geometry.batch else _planned(call, batch)
         with target(call.result[images]) as flat:
             result = as_bits(flat)
-            for (_, _, _, _, plan, scratch), ordered in zip(planned, weights, strict=True):
-                arguments = (plan, geometry.rows, geometry.cols, ordered, gradient, result)
+            for (_, _, _, kind, plan, scratch), ordered in zip(planned, weights, strict=True):
+                arguments = (kind, plan, ordered, gradient, result)
                 run = loops.work, loops.work_parallel
-                _threads.run(*run, plan.tasks, work * batch, arguments, scratch)
+                _threads.run(*run, kind.tasks, work * batch, arguments, scratch)
     return True

@@ -20,61 +20,65 @@ from . import _microkernel
 from ._compile import helper, loop, parallel_loop
 from ._emitter import Tile, element_of
 from ._halves import put
+from ._plans import reader
 from ._scalars import next_number
 from ._tiles import place_pixels, stride_class, write_entries
 from ._transpose import lanes_of, transpose
 from ._vectors import lanes, pixels_beside
 
-_FIELDS = [
-    (name, int)
-    for name in (
-        "batch",
-        "panels",  # blocks of all groups
-        "blocks",  # blocks of channels in a group
-        "block",  # channels in a block
-        "together",  # panels in a task
-        "first_channel",  # of block 0, in its group
-        "group_in",  # channels of a group, of which the last block may have too few
-        "tiles",  # tiles that are finished before they are copied out, if they are
-        "tile_groups",  # tasks of a panel
-        "tasks",
-        "classes",
-        "class_columns",  # stride classes along a row
-        "entries",  # room for a tile's table
-        "remembered",  # tables of tiles that lack columns
-        "element_bytes",
-        "cell_bytes",  # from one gradient pixel to the next
-        "group_bytes",  # from one group's gradient channels to the next
-        "block_bytes",  # from one block's gradient channels to the next (small groups only)
-        "terms",  # output channels that are summed over
-        "chunk",  # as many of them in an entry that is not merged
-        "longest",  # as many products in an entry that is merged
-        "merges",  # 1: entries of neighbouring taps can be merged
-        "segment",  # products after which sums move to totals
-        "panel_bytes",  # weights of a panel
-        "tap_bytes",  # weights of a tap
-        "term_bytes",  # from the weights of one term to those of the next
-        "row_bytes",  # from the weights of one channel to those of the next
-        "fetches_result",  # a tile's results are whole pixels in a row, and many
-        "direct",  # tiles are stored in the result as they are
-        "image_step",  # of the result, in elements
-        "row_step",
-        "column_step",
-        "channel_step",
-    )
-]
 
-# One class for each kind of register tile: the class of the plan tells the compiler which one.
-Wide = NamedTuple("Wide", _FIELDS)  # type: ignore[misc] # the fields are a list
-Narrow = NamedTuple("Narrow", _FIELDS)  # type: ignore[misc]
-Terms1 = NamedTuple("Terms1", _FIELDS)  # type: ignore[misc]
-Terms2 = NamedTuple("Terms2", _FIELDS)  # type: ignore[misc]
-Terms3 = NamedTuple("Terms3", _FIELDS)  # type: ignore[misc]
-Terms4 = NamedTuple("Terms4", _FIELDS)  # type: ignore[misc]
-Grouped1 = NamedTuple("Grouped1", _FIELDS)  # type: ignore[misc]
-Grouped2 = NamedTuple("Grouped2", _FIELDS)  # type: ignore[misc]
-Grouped4 = NamedTuple("Grouped4", _FIELDS)  # type: ignore[misc]
-Grouped8 = NamedTuple("Grouped8", _FIELDS)  # type: ignore[misc]
+class Plan(NamedTuple):
+    """What the loops need to know beside the two axes and the number of tasks."""
+
+    batch: int
+    panels: int  # blocks of all groups
+    blocks: int  # blocks of channels in a group
+    block: int  # channels in a block
+    together: int  # panels in a task
+    first_channel: int  # of block 0, in its group
+    group_in: int  # channels of a group, of which the last block may have too few
+    tiles: int  # tiles that are finished before they are copied out, if they are
+    tile_groups: int  # tasks of a panel
+    classes: int
+    class_columns: int  # stride classes along a row
+    entries: int  # room for a tile's table
+    remembered: int  # tables of tiles that lack columns
+    element_bytes: int
+    cell_bytes: int  # from one gradient pixel to the next
+    group_bytes: int  # from one group's gradient channels to the next
+    block_bytes: int  # from one block's gradient channels to the next (small groups only)
+    terms: int  # output channels that are summed over
+    chunk: int  # as many of them in an entry that is not merged
+    longest: int  # as many products in an entry that is merged
+    merges: int  # 1: entries of neighbouring taps can be merged
+    segment: int  # products after which sums move to totals
+    panel_bytes: int  # weights of a panel
+    tap_bytes: int  # weights of a tap
+    term_bytes: int  # from the weights of one term to those of the next
+    row_bytes: int  # from the weights of one channel to those of the next
+    fetches_result: int  # a tile's results are whole pixels in a row, and many
+    direct: int  # tiles are stored in the result as they are
+    image_step: int  # of the result, in elements
+    row_step: int
+    column_step: int
+    channel_step: int
+
+
+# One class for each kind of register tile, which tells the compiler which one; an instance says how
+# many tasks there are.
+_TASKS = [("tasks", int)]
+Wide = NamedTuple("Wide", _TASKS)  # type: ignore[misc] # the field is in a list
+Narrow = NamedTuple("Narrow", _TASKS)  # type: ignore[misc]
+Terms1 = NamedTuple("Terms1", _TASKS)  # type: ignore[misc]
+Terms2 = NamedTuple("Terms2", _TASKS)  # type: ignore[misc]
+Terms3 = NamedTuple("Terms3", _TASKS)  # type: ignore[misc]
+Terms4 = NamedTuple("Terms4", _TASKS)  # type: ignore[misc]
+Grouped1 = NamedTuple("Grouped1", _TASKS)  # type: ignore[misc]
+Grouped2 = NamedTuple("Grouped2", _TASKS)  # type: ignore[misc]
+Grouped4 = NamedTuple("Grouped4", _TASKS)  # type: ignore[misc]
+Grouped8 = NamedTuple("Grouped8", _TASKS)  # type: ignore[misc]
+
+_read_plan = reader(Plan, Axis, Axis)
 
 BY_CHANNELS = (Wide, Narrow)
 BY_TERMS = (Terms1, Terms2, Terms3, Terms4)
@@ -107,36 +111,35 @@ def _kernel_of(kind: Any, element: ir.Type, tile: Tile) -> Any:
     return _microkernel.grouped(element, tile, group)
 
 
-def _tile_sizes(plan: Any, gradient: Any) -> tuple[int, int, int]:
+def _tile_sizes(kind: Any, gradient: Any) -> tuple[int, int, int]:
     """Give a tile's pixels, its channels, and the elements in a row of its sums."""
     raise NotImplementedError  # the overload below is what gets compiled
 
 
 @overload(_tile_sizes)  # type: ignore[untyped-decorator]
-def _tile_sizes_compiled(plan: Any, gradient: Any) -> Any:
+def _tile_sizes_compiled(kind: Any, gradient: Any) -> Any:
     itemsize = gradient.dtype.bitwidth // 8
-    tile = tile_of(plan.instance_class, itemsize)
-    pixels, width = tile.pixels, width_of(plan.instance_class, itemsize)
+    tile = tile_of(kind.instance_class, itemsize)
+    pixels, width = tile.pixels, width_of(kind.instance_class, itemsize)
     room = tile.vectors * tile.lanes
 
-    def sizes(plan: Any, gradient: Any) -> Any:
+    def sizes(kind: Any, gradient: Any) -> Any:
         return pixels, width, room
 
     return sizes
 
 
-def _run_tile(plan: Any, gradient: Any, *arguments: int) -> None:
-    """Run the register tile of the plan's kind; the arguments are those of `_microkernel`."""
+def _run_tile(kind: Any, gradient: Any, *arguments: int) -> None:
+    """Run the register tile of this kind; the arguments are those of `_microkernel`."""
     raise NotImplementedError  # the overload below is what gets compiled
 
 
 @overload(_run_tile)  # type: ignore[untyped-decorator]
-def _run_tile_compiled(plan: Any, gradient: Any, *arguments: Any) -> Any:
-    kind = plan.instance_class
-    tile = tile_of(kind, gradient.dtype.bitwidth // 8)
-    kernel = _kernel_of(kind, element_of(gradient), tile)
+def _run_tile_compiled(kind: Any, gradient: Any, *arguments: Any) -> Any:
+    tile = tile_of(kind.instance_class, gradient.dtype.bitwidth // 8)
+    kernel = _kernel_of(kind.instance_class, element_of(gradient), tile)
 
-    def run(plan: Any, gradient: Any, *arguments: Any) -> Any:
+    def run(kind: Any, gradient: Any, *arguments: Any) -> Any:
         kernel(*arguments)
 
     return run
@@ -218,17 +221,10 @@ def _copy_out_compiled(
 
 
 @loop
-def work(
-    counter: Any,
-    plan: Any,
-    rows: Axis,
-    cols: Axis,
-    weights: Any,
-    gradient: Any,
-    result: Any,
-) -> None:
+def work(counter: Any, kind: Any, numbers: Any, weights: Any, gradient: Any, result: Any) -> None:
     """Work on tasks until none is left."""
-    pixels, width, room = _tile_sizes(plan, gradient)
+    plan, rows, cols = _read_plan(numbers)
+    pixels, width, room = _tile_sizes(kind, gradient)
     size = plan.element_bytes
     # Tables: one for tiles of every kind, one for full tiles, others by the first column.
     tables = np.empty((2 + plan.remembered, plan.entries, _microkernel.ENTRY), np.int64)
@@ -248,7 +244,7 @@ def work(
     tile_lines = pixels * plan.cell_bytes // _microkernel.LINE
     while True:
         task = next_number(counter.ctypes.data)
-        if task >= plan.tasks:
+        if task >= kind.tasks:
             break
         first_panel = task // plan.tile_groups * plan.together
         last_panel = min(first_panel + plan.together, plan.panels)
@@ -332,7 +328,7 @@ def work(
                             else scratch.ctypes.data
                         )
                         _run_tile(
-                            plan,
+                            kind,
                             gradient,
                             tables.ctypes.data + table * table_bytes,
                             written,
@@ -370,13 +366,12 @@ def work(
 def work_parallel(
     threads: int,
     counter: Any,
-    plan: Any,
-    rows: Axis,
-    cols: Axis,
+    kind: Any,
+    numbers: Any,
     weights: Any,
     gradient: Any,
     result: Any,
 ) -> None:
     """Have `threads` threads work."""
     for _ in prange(threads):
-        work(counter, plan, rows, cols, weights, gradient, result)
+        work(counter, kind, numbers, weights, gradient, result)

@@ -8,7 +8,7 @@ few MiB unless there are thousands of output channels.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,11 +56,10 @@ _FILTER_COST = 4
 _CALL_COST = 500_000
 
 
-def _obstacle(call: Call) -> str | None:
+def _obstacle(geometry: Conv2D, dtype: np.dtype[Any]) -> str | None:
     """Say what keeps a call from Winograd's algorithm, if something does."""
-    geometry = call.geometry
-    if call.weights.dtype.kind != "f" or call.result.dtype != call.weights.dtype:
-        return f"dtype float32 or float64, got {call.result.dtype}"
+    if dtype.name not in ("float32", "float64"):
+        return f"dtype float32 or float64, got {dtype}"
     for axis, name in ((geometry.rows, "row"), (geometry.cols, "column")):
         stride = axis.stride
         if stride > _MOST_STRIDE:
@@ -76,20 +75,19 @@ def _obstacle(call: Call) -> str | None:
     return None
 
 
-def require(call: Call) -> None:
+def require(geometry: Conv2D, dtype: np.dtype[Any]) -> None:
     """Raise ValueError if a call cannot be computed by Winograd's algorithm."""
-    obstacle = _obstacle(call)
+    obstacle = _obstacle(geometry, dtype)
     if obstacle:
         msg = f"algorithm='winograd' needs {obstacle}"
         raise ValueError(msg)
 
 
-def pays(call: Call) -> bool:
-    """Tell whether the direct sum would cost more; by shapes alone."""
-    return not _obstacle(call) and _costs_less(call.geometry, call.weights.itemsize)
+def pays(geometry: Conv2D, dtype: np.dtype[Any]) -> bool:
+    """Tell whether the direct sum would cost more; by shapes and dtype alone."""
+    return not _obstacle(geometry, dtype) and _costs_less(geometry, dtype.itemsize)
 
 
-@lru_cache(maxsize=256)
 def _costs_less(geometry: Conv2D, size: int) -> bool:
     """Compare costs for one image: its result must not depend on how many there are."""
     terms, channels = geometry.out_channels, geometry.channels
