@@ -54,7 +54,7 @@ def call_of(sparse, data_format: str) -> tuple[Call, tuple[int, ...]]:
     gradient = sparse("gradient", IMAGES * ROWS * COLS * CHANNELS)
     gradient[-CHANNELS:] = np.arange(1, CHANNELS + 1)  # in the order that the loops read
     result = sparse("result", IMAGES * ROWS * COLS * CHANNELS)
-    return Call(geometry, weights, gradient, data_format, result), sizes
+    return Call(geometry, weights, gradient, data_format, result.reshape(sizes)), sizes
 
 
 def assert_last_pixel_is_right(call: Call, sizes: tuple[int, ...]) -> None:
@@ -79,7 +79,7 @@ def test_offsets_of_the_exact_loops_are_64_bit(sparse, data_format, form):
         plan,
         frozen(call.weights.ravel()),
         frozen(call.gradient),
-        call.result,
+        call.result.reshape(-1),
     )
     assert_last_pixel_is_right(call, sizes)
 
@@ -87,7 +87,7 @@ def test_offsets_of_the_exact_loops_are_64_bit(sparse, data_format, form):
 @pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
 def test_offsets_of_the_tiles_are_64_bit(sparse, data_format):
     call, sizes = call_of(sparse, data_format)
-    for planned in _tiled._planned(call, IMAGES):
+    for planned in _tiled._planned(call):
         tile_groups = planned.plan[_tiled_loops.Plan._fields.index("tile_groups")]
         for last in range(tile_groups, planned.tasks.tasks + 1, tile_groups):
             _tiled_loops.work(
@@ -96,7 +96,7 @@ def test_offsets_of_the_tiles_are_64_bit(sparse, data_format):
                 planned.plan,
                 _tiled.packed(call, planned),
                 frozen(call.gradient),
-                call.result,
+                call.result.reshape(-1),
             )
     assert_last_pixel_is_right(call, sizes)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .._geometry import Conv2D
 from . import _exact_loops as loops
 from . import _threads
-from ._adopt import adopt, batches, target
+from ._adopt import adopt, target
 from ._call import Call, channels_last
 from ._halves import as_bits
 from ._plans import write_down
@@ -27,6 +27,9 @@ _MANY_GROUPS = 8
 # Tasks that a call is cut into at least, where it has that many: to keep many threads busy to the
 # end.
 _TASKS = 64
+
+# Products in a nanosecond on one thread, about.
+_PRODUCTS = 4
 
 
 def _form(geometry: Conv2D, group_in: int) -> int:
@@ -81,15 +84,13 @@ def compute(call: Call) -> None:
     geometry = call.geometry
     form, weights = _ordered(call)
     scratch = loops.PIXELS * 12 * geometry.channels
-    image_work = call.products / geometry.batch / 4  # 4 products a nanosecond
-    for images in batches(geometry.batch, call.image_bytes):
-        gradient = channels_last(call, images)
-        batch = images.stop - images.start
-        tasks, plan = _plan(geometry, form, call.data_format == "NHWC", batch)
-        with target(call.result[images]) as flat:
+    for part in call.parts():
+        gradient = channels_last(part)
+        tasks, plan = _plan(geometry, form, call.data_format == "NHWC", len(part.result))
+        with target(part.result) as flat:
             arguments = (plan, weights, gradient, as_bits(flat))
             run = loops.gather, loops.gather_parallel
-            _threads.run(*run, tasks, image_work * batch, arguments, scratch)
+            _threads.run(*run, tasks, part.products / _PRODUCTS, arguments, scratch)
 
 
 def compute_rows(

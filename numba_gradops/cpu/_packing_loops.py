@@ -92,10 +92,10 @@ def pack_parallel(
 
 
 @loop
-def pack_by_terms(numbers: Any, weights: Any, packed: Any) -> Any:
+def pack_by_terms(numbers: Any, weights: Any, packed: Any, odd: Any) -> None:
     """Reorder weights from [tap, in, out] to [group, block, in within block, place, out in group].
 
-    Tells whether all are finite.
+    Sets `odd` if a weight is not finite.
     """
     packing, rows, cols = _read_plan(numbers)
     terms, outs = packing.group_out, packing.groups * packing.group_out
@@ -108,14 +108,14 @@ def pack_by_terms(numbers: Any, weights: Any, packed: Any) -> Any:
                 target = (row * packing.taps + place) * terms
                 for o in range(terms):
                     packed[target + o] = weights[source + o]
-    return _not_finite(packed, 0, packed.size) == 0
+    odd[0] = _not_finite(packed, 0, packed.size)
 
 
 @loop
-def pack_groups(numbers: Any, weights: Any, packed: Any) -> Any:
+def pack_groups(numbers: Any, weights: Any, packed: Any, odd: Any) -> None:
     """Reorder weights of small groups to [block of all channels, place, out in group, channel].
 
-    A group has as many outputs as inputs. Tells whether all weights are finite.
+    A group has as many outputs as inputs. Sets `odd` if a weight is not finite.
     """
     packing, rows, cols = _read_plan(numbers)
     size, block = packing.group_in, packing.block
@@ -130,4 +130,4 @@ def pack_groups(numbers: Any, weights: Any, packed: Any) -> Any:
                     source = (tap * size + channel % size) * channels + channel // size * size + o
                     value = weights[source]
                 packed[(first * size + o) * block + channel % block] = value
-    return _not_finite(packed, 0, packed.size) == 0
+    odd[0] = _not_finite(packed, 0, packed.size)

@@ -13,7 +13,7 @@ from .._geometry import Conv2D
 from . import _packing_loops as packing_loops
 from . import _threads
 from . import _tiled_loops as loops
-from ._adopt import adopt, batches, target
+from ._adopt import adopt, target
 from ._call import Call, channels_last
 from ._halves import as_bits
 from ._packing_loops import Packing
@@ -235,11 +235,11 @@ def _scratch(plan: Any, kind: Any, size: int) -> int:
     )
 
 
-def _planned(call: Call, batch: int) -> list[Planned]:
+def _planned(call: Call) -> list[Planned]:
     last = call.data_format == "NHWC"
     direct = last and call.result.dtype == call.weights.dtype
     group_in, size = call.weights.shape[2], call.weights.itemsize
-    return plans(call.geometry, group_in, size, last, direct, batch)
+    return plans(call.geometry, group_in, size, last, direct, len(call.result))
 
 
 def packed(call: Call, planned: Planned) -> NDArray[Any] | None:
@@ -247,16 +247,17 @@ def packed(call: Call, planned: Planned) -> NDArray[Any] | None:
     weights = adopt(call.weights)
     ordered = empty((planned.packed_numbers,), weights.dtype, "the filter in another order")
     kind = type(planned.tasks)
-    if kind not in loops.BY_CHANNELS:
-        pack = packing_loops.pack_groups
-        if kind in loops.BY_TERMS:
-            pack = packing_loops.pack_by_terms
-        return adopt(ordered) if pack(planned.packing, weights, ordered) else None
     odd = np.zeros(1, np.int64)
-    arguments = (planned.packing, weights, ordered, odd)
-    run = packing_loops.pack, packing_loops.pack_parallel
-    _threads.run(*run, planned.packing_tasks, 0.3 * ordered.size, arguments)
-    return adopt(ordered) if odd.item() == 0 else None
+    if kind in loops.BY_CHANNELS:
+        arguments = (planned.packing, weights, ordered, odd)
+        run = packing_loops.pack, packing_loops.pack_parallel
+        _threads.run(*run, planned.packing_tasks, 0.3 * ordered.size, arguments)
+    elif kind in loops.BY_TERMS:
+        packing_loops.pack_by_terms(planned.packing, weights, ordered, odd)
+    else:
+        packing_loops.pack_groups(planned.packing, weights, ordered, odd)
+    ordered.flags.writeable = False
+    return ordered if odd.item() == 0 else None
 
 
 def compute(call: Call) -> bool:
@@ -264,20 +265,18 @@ def compute(call: Call) -> bool:
 
     Tiles read zeros for pixels that a tap does not reach; an infinite weight would make NaN there.
     """
-    geometry = call.geometry
-    whole = _planned(call, geometry.batch)
-    weights = [packed(call, one) for one in whole]
-    if any(array is None for array in weights):
-        return False
-    work = call.products / geometry.batch / _PRODUCTS
-    for images in batches(geometry.batch, call.image_bytes):
-        gradient = channels_last(call, images)
-        batch = images.stop - images.start
-        planned = whole if batch == geometry.batch else _planned(call, batch)
-        with target(call.result[images]) as flat:
+    weights = []
+    for one in _planned(call):
+        ordered = packed(call, one)
+        if ordered is None:
+            return False
+        weights.append(ordered)
+    run = loops.work, loops.work_parallel
+    for part in call.parts():
+        gradient, work = channels_last(part), part.products / _PRODUCTS
+        with target(part.result) as flat:
             result = as_bits(flat)
-            for (_, _, _, kind, plan, scratch), ordered in zip(planned, weights, strict=True):
-                arguments = (kind, plan, ordered, gradient, result)
-                run = loops.work, loops.work_parallel
-                _threads.run(*run, kind.tasks, work * batch, arguments, scratch)
+            for one, ordered in zip(_planned(part), weights, strict=True):
+                arguments = (one.tasks, one.plan, ordered, gradient, result)
+                _threads.run(*run, one.tasks.tasks, work, arguments, one.scratch)
     return True

@@ -17,7 +17,7 @@ from .._arrays import empty
 from .._geometry import Conv2D
 from . import _exact, _threads
 from . import _winograd_loops as loops
-from ._adopt import adopt, batches, target
+from ._adopt import adopt, target
 from ._call import Call, channels_last
 from ._vectors import lanes
 from ._winograd_forms import MOST_POINTS, MOST_TAPS, block_width, tile_of
@@ -208,12 +208,11 @@ def compute(call: Call) -> bool:
     rows, cols, size = geometry.rows, geometry.cols, call.weights.itemsize
     weights, finite = adopt(call.weights), np.ones(1, np.int64)
     shared = ready = None
-    for images in batches(geometry.batch, call.image_bytes):
-        part = call._replace(gradient=call.gradient[images], result=call.result[images])
-        batch = images.stop - images.start
+    for part in call.parts():
+        batch = len(part.result)
         planned = _planned(geometry, size, call.data_format == "NHWC", batch)
         plan, *tables, numbers, scratch = planned
-        gradient = channels_last(part, slice(None))
+        gradient = channels_last(part)
         bad = np.zeros(batch * rows.input, np.uint8)
         prepare = not (ready and plan.filter_shared)
         if prepare:
@@ -225,7 +224,7 @@ def compute(call: Call) -> bool:
             )  # fmt: skip
             both = loops.work, loops.work_parallel
             # The same for both calls, so that they are serial or parallel together.
-            work = call.products * batch / geometry.batch / 100  # 100 products a nanosecond
+            work = part.products / 100  # 100 products a nanosecond
             if prepare:
                 _threads.run(*both, plan.shared_tasks, work, (1, *arguments), scratch)
             if finite[0]:
