@@ -199,14 +199,14 @@ def _sizes(geometry: Conv2D, part: Part, group_in: int, size: int) -> dict[str, 
         "classes": min(rows.stride, rows.input) * min(cols.stride, cols.input),
         "class_columns": min(cols.stride, cols.input),
         "entries": entries,
-        "remembered": max(1, min(_REMEMBERED, _TABLE_ENTRIES // entries)),
+        "remembered": max(1, min(_REMEMBERED, _TABLE_ENTRIES // entries, cols.input)),
         "element_bytes": size,
         "cell_bytes": geometry.out_channels * size,
         "group_bytes": 0 if small else terms * size,
         "block_bytes": part.block * size if small else 0,
         "terms": 1 if small else terms,
         "chunk": chunk,
-        "longest": max(chunk, _LONGEST),
+        "longest": max(chunk, min(_LONGEST, cols.window * terms)),
         "merges": int(merges),
         "segment": _SEGMENT if small else segment,
         "panel_bytes": taps * terms * part.block * size,
@@ -265,8 +265,8 @@ def compute(call: Call) -> bool:
 
     Tiles read zeros for pixels that a tap does not reach; an infinite weight would make NaN there.
     """
-    weights = []
-    for one in _planned(call):
+    planned, weights = _planned(call), []
+    for one in planned:
         ordered = packed(call, one)
         if ordered is None:
             return False
@@ -276,7 +276,9 @@ def compute(call: Call) -> bool:
         gradient, work = channels_last(part), part.products / _PRODUCTS
         with target(part.result) as flat:
             result = as_bits(flat)
-            for one, ordered in zip(_planned(part), weights, strict=True):
+            if part is not call:
+                planned = _planned(part)
+            for one, ordered in zip(planned, weights, strict=True):
                 arguments = (one.tasks, one.plan, ordered, gradient, result)
                 _threads.run(*run, one.tasks.tasks, work, arguments, one.scratch)
     return True
