@@ -89,10 +89,10 @@ def test_offsets_of_the_tiles_are_64_bit(sparse, data_format):
     call, sizes = call_of(sparse, data_format)
     for planned in _tiled._planned(call):
         tile_groups = planned.plan[_tiled_loops.Plan._fields.index("tile_groups")]
-        for last in range(tile_groups, planned.tasks.tasks + 1, tile_groups):
+        for last in range(tile_groups, planned.kind.tasks + 1, tile_groups):
             _tiled_loops.work(
                 np.array([last - 1]),
-                planned.tasks._replace(tasks=last),
+                planned.kind._replace(tasks=last),
                 planned.plan,
                 _tiled.packed(call, planned),
                 frozen(call.gradient),
@@ -107,7 +107,7 @@ def test_pooling_offsets_are_64_bit(sparse):
     result = sparse("result", IMAGES * ROWS * COLS * CHANNELS)
     # Every element is a cell; a task is a row, or, in the other loops, a strip of alike rows.
     plan = _fractional_pool_loops.Plan(
-        ROWS, COLS, ROWS, COLS, CHANNELS, 0, 0, 1, COLS, CHANNELS, 1, past_caches=False
+        ROWS, COLS, ROWS, COLS, CHANNELS, 0, 0, 1, COLS, CHANNELS, 1, past_caches=0
     )
     cells = [
         _geometry._cells("rows", np.arange(size + 1), size, size, overlapping=False)

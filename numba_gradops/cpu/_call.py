@@ -63,6 +63,5 @@ def channels_last(call: Call) -> NDArray[Any]:
         channels, pixels, strip = gradient.shape[1], gradient.shape[2] * gradient.shape[3], 64
     arguments = (channels, pixels, strip, adopt(as_bits(gradient)), copy)
     tasks = gradient.size // (channels * pixels) * -(-pixels // strip)
-    both = loops.to_channels_last, loops.to_channels_last_parallel
-    _threads.run(*both, tasks, 0.3 * copy.size, arguments)
+    _threads.run(loops.to_channels_last, tasks, 0.3 * copy.size, arguments)
     return adopt(copy)

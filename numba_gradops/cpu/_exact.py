@@ -89,8 +89,8 @@ def compute(call: Call) -> None:
         tasks, plan = _plan(geometry, form, call.data_format == "NHWC", len(part.result))
         with target(part.result) as flat:
             arguments = (plan, weights, gradient, as_bits(flat))
-            run = loops.gather, loops.gather_parallel
-            _threads.run(*run, tasks, part.products / _PRODUCTS, arguments, scratch)
+            work = part.products / _PRODUCTS
+            _threads.run(loops.gather, tasks, work, arguments, scratch)
 
 
 def compute_rows(

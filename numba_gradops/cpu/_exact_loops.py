@@ -17,12 +17,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import prange, types
+from numba import types
 from numba.extending import overload
 
 from .._geometry import Axis
 from .._geometry import first_contribution as _first_contribution
-from ._compile import helper, loop, parallel_loop, sum_in_any_order
+from ._compile import helper, loop, sum_in_any_order
 from ._halves import put
 from ._plans import reader
 from ._scalars import next_number
@@ -270,12 +270,3 @@ def gather(counter: Any, plan: Any, weights: Any, gradient: Any, result: Any) ->
                     into = at + group * lanes * layout.channel_step
                     _write(result, into, pixels, pixel_step, lanes, layout.channel_step, total)
                 col += pixels * cols.stride
-
-
-@parallel_loop
-def gather_parallel(
-    threads: int, counter: Any, plan: Any, weights: Any, gradient: Any, result: Any
-) -> None:
-    """Have `threads` threads gather."""
-    for _ in prange(threads):
-        gather(counter, plan, weights, gradient, result)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from numba import prange
-
 from .._geometry import Axis
-from ._compile import helper, loop, parallel_loop
+from ._compile import helper, loop
 from ._plans import reader
 from ._scalars import next_number
 from ._tiles import tap_place
@@ -80,15 +78,6 @@ def pack(counter: Any, numbers: Any, weights: Any, packed: Any, odd: Any) -> Non
                     packed[target + o * block + c] = value
         if _not_finite(packed, to, to + terms * block) != 0:
             odd[0] = 1
-
-
-@parallel_loop
-def pack_parallel(
-    threads: int, counter: Any, numbers: Any, weights: Any, packed: Any, odd: Any
-) -> None:
-    """Have `threads` threads pack."""
-    for _ in prange(threads):
-        pack(counter, numbers, weights, packed, odd)
 
 
 @loop

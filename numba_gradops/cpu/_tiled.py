@@ -109,7 +109,7 @@ class Planned(NamedTuple):
     packing: NDArray[np.int64]
     packing_tasks: int
     packed_numbers: int
-    tasks: Any  # how many, of the class of their kind of tile
+    kind: Any  # of tile, with the number of tasks
     plan: NDArray[np.int64]
     scratch: int  # bytes that a thread allocates
 
@@ -246,12 +246,12 @@ def packed(call: Call, planned: Planned) -> NDArray[Any] | None:
     """Give the weights in the order of the part's tiles; None if one of them is not finite."""
     weights = adopt(call.weights)
     ordered = empty((planned.packed_numbers,), weights.dtype, "the filter in another order")
-    kind = type(planned.tasks)
+    kind = type(planned.kind)
     odd = np.zeros(1, np.int64)
     if kind in loops.BY_CHANNELS:
         arguments = (planned.packing, weights, ordered, odd)
-        run = packing_loops.pack, packing_loops.pack_parallel
-        _threads.run(*run, planned.packing_tasks, 0.3 * ordered.size, arguments)
+        work = 0.3 * ordered.size
+        _threads.run(packing_loops.pack, planned.packing_tasks, work, arguments)
     elif kind in loops.BY_TERMS:
         packing_loops.pack_by_terms(planned.packing, weights, ordered, odd)
     else:
@@ -271,7 +271,6 @@ def compute(call: Call) -> bool:
         if ordered is None:
             return False
         weights.append(ordered)
-    run = loops.work, loops.work_parallel
     for part in call.parts():
         gradient, work = channels_last(part), part.products / _PRODUCTS
         with target(part.result) as flat:
@@ -279,6 +278,6 @@ def compute(call: Call) -> bool:
             if part is not call:
                 planned = _planned(part)
             for one, ordered in zip(planned, weights, strict=True):
-                arguments = (one.tasks, one.plan, ordered, gradient, result)
-                _threads.run(*run, one.tasks.tasks, work, arguments, one.scratch)
+                arguments = (one.kind, one.plan, ordered, gradient, result)
+                _threads.run(loops.work, one.kind.tasks, work, arguments, one.scratch)
     return True

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import prange
 from numba.extending import overload
 
 from .._geometry import Axis
 from . import _microkernel
-from ._compile import helper, loop, parallel_loop
+from ._compile import helper, loop
 from ._emitter import Tile, element_of
 from ._halves import put
 from ._plans import reader
@@ -360,18 +359,3 @@ def work(counter: Any, kind: Any, numbers: Any, weights: Any, gradient: Any, res
                     place = (group * plan.group_in + channel) * plan.channel_step
                     wanted = min(width, plan.group_in - channel)
                     _copy_out(plan, scratch, width, wanted, places, count, place, result)
-
-
-@parallel_loop
-def work_parallel(
-    threads: int,
-    counter: Any,
-    kind: Any,
-    numbers: Any,
-    weights: Any,
-    gradient: Any,
-    result: Any,
-) -> None:
-    """Have `threads` threads work."""
-    for _ in prange(threads):
-        work(counter, kind, numbers, weights, gradient, result)

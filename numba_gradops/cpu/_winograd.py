@@ -222,13 +222,12 @@ def compute(call: Call) -> bool:
             arguments = (
                 plan, rows, cols, *tables, weights, gradient, shared, finite, flat, bad
             )  # fmt: skip
-            both = loops.work, loops.work_parallel
             # The same for both calls, so that they are serial or parallel together.
             work = part.products / 100  # 100 products a nanosecond
             if prepare:
-                _threads.run(*both, plan.shared_tasks, work, (1, *arguments), scratch)
+                _threads.run(loops.work, plan.shared_tasks, work, (1, *arguments), scratch)
             if finite[0]:
-                _threads.run(*both, plan.tasks, work, (0, *arguments), scratch)
+                _threads.run(loops.work, plan.tasks, work, (0, *arguments), scratch)
             if not finite[0]:
                 return False
             bad_rows = np.flatnonzero(bad)
