@@ -16,8 +16,9 @@ from ._arguments import INT32_MAX, describe
 # Below this size an allocation is simply tried; above, free memory is looked up first, because
 # Linux hands out memory that does not exist and kills the process when it is written to.
 _LARGE = 2**30
-_PAGE = 4096
-_LINE = 64  # bytes of a cache line
+# Bytes of a cache line, where arrays start from some size on: finding it out takes a microsecond.
+_LINE = 64
+_ALIGNED_FROM = 2**14
 
 # Steps that the exact search for shared memory may take; beyond it, memory counts as shared.
 _OVERLAP_EFFORT: Any = 10_000  # Any: NumPy's types know the two special values only
@@ -131,7 +132,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any], purpose: str) -> NDArray
     try:
         if nbytes > _LARGE and nbytes > _available_bytes():
             raise MemoryError
-        if nbytes < _PAGE:
+        if nbytes < _ALIGNED_FROM:
             return _allocate(shape, dtype)
         # At the start of a cache line: no vector then lies across two of them.
         flat = _allocate((count + _LINE // dtype.itemsize,), dtype)

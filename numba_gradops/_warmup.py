@@ -85,7 +85,7 @@ def warmup(
 ) -> None:
     """Compile both functions for the given dtypes, so that later calls do not have to.
 
-    Serial and parallel loops are compiled, whatever the number of threads. With the cache on (the
+    What large calls need is compiled too, whatever the number of threads. With the cache on (the
     default) later processes profit too, on the same kind of processor.
 
     Parameters
@@ -118,14 +118,13 @@ def warmup(
                 f"got {_arguments.describe(name)}"
             )
             raise ValueError(msg)
-    from .cpu import _threads  # imports Numba
+    from .cpu import _spread  # imports Numba
 
     steps = [step for name in names for step in _steps(name, device)]
+    steps.append(("threads", _spread.prepare))
     for done, (what, call) in enumerate(steps):
         if progress:
             progress(done, len(steps), what)
         call()
-        with _threads.always_parallel():
-            call()
     if progress:
         progress(len(steps), len(steps), "done")

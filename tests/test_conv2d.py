@@ -103,11 +103,11 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     seen: set[str] = set()
     original = _threads.run
 
-    def spy(body, parallel, tasks, work, arguments, scratch=0):
+    def spy(loop, tasks, work, arguments, scratch=0):
         plan = next((a for a in arguments if isinstance(a, tuple)), None)
-        module = body.py_func.__module__.rpartition(".")[2]
+        module = loop.py_func.__module__.rpartition(".")[2]
         seen.add(f"{module} {type(plan).__name__}" if plan else module)
-        original(body, parallel, tasks, work, arguments, scratch)
+        original(loop, tasks, work, arguments, scratch)
 
     monkeypatch.setattr(_threads, "run", spy)
     return seen

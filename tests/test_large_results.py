@@ -54,7 +54,7 @@ def call_of(sparse, data_format: str) -> tuple[Call, tuple[int, ...]]:
     gradient = sparse("gradient", IMAGES * ROWS * COLS * CHANNELS)
     gradient[-CHANNELS:] = np.arange(1, CHANNELS + 1)  # in the order that the loops read
     result = sparse("result", IMAGES * ROWS * COLS * CHANNELS)
-    return Call(geometry, weights, gradient, data_format, result), sizes
+    return Call(geometry, weights, gradient, data_format, result.reshape(sizes)), sizes
 
 
 def assert_last_pixel_is_right(call: Call, sizes: tuple[int, ...]) -> None:
@@ -79,7 +79,7 @@ def test_offsets_of_the_exact_loops_are_64_bit(sparse, data_format, form):
         plan,
         frozen(call.weights.ravel()),
         frozen(call.gradient),
-        call.result,
+        call.result.reshape(-1),
     )
     assert_last_pixel_is_right(call, sizes)
 
@@ -87,21 +87,16 @@ def test_offsets_of_the_exact_loops_are_64_bit(sparse, data_format, form):
 @pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
 def test_offsets_of_the_tiles_are_64_bit(sparse, data_format):
     call, sizes = call_of(sparse, data_format)
-    plans = _tiled.plans(
-        call.geometry, call.weights.shape[2], call.weights.itemsize, IMAGES,
-        channels_last=data_format == "NHWC", direct=data_format == "NHWC", plain=True,
-    )  # fmt: skip
-    for planned in plans:
-        plan = planned.plan
-        for last in range(plan.tile_groups, plan.tasks + 1, plan.tile_groups):
+    for planned in _tiled._planned(call, plain=True):
+        tile_groups = planned.plan[_tiled_loops.Plan._fields.index("tile_groups")]
+        for last in range(tile_groups, planned.kind.tasks + 1, tile_groups):
             _tiled_loops.work(
                 np.array([last - 1]),
-                plan._replace(tasks=last),
-                call.geometry.rows,
-                call.geometry.cols,
+                planned.kind._replace(tasks=last),
+                planned.plan,
                 _tiled.packed(call, planned),
                 frozen(call.gradient),
-                call.result,
+                call.result.reshape(-1),
             )
     assert_last_pixel_is_right(call, sizes)
 
@@ -112,7 +107,7 @@ def test_pooling_offsets_are_64_bit(sparse):
     result = sparse("result", IMAGES * ROWS * COLS * CHANNELS)
     # Every element is a cell; a task is a row, or, in the other loops, a strip of alike rows.
     plan = _fractional_pool_loops.Plan(
-        ROWS, COLS, ROWS, COLS, CHANNELS, 0, 0, 1, COLS, CHANNELS, 1, past_caches=False
+        ROWS, COLS, ROWS, COLS, CHANNELS, 0, 0, 1, COLS, CHANNELS, 1, past_caches=0
     )
     cells = [
         _geometry._cells("rows", np.arange(size + 1), size, size, overlapping=False)

@@ -5,7 +5,7 @@ import pytest
 from accuracy import DTYPES, draw
 
 from numba_gradops import _dtypes, _layers, _reference, fractional_avg_pool_grad
-from numba_gradops.cpu import _pages, _threads, fractional_pool
+from numba_gradops.cpu import _pages, fractional_pool
 
 # Fewer channels than a vector has lanes, as many, and one more, in any dtype.
 DEPTHS = (1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 65)
@@ -38,6 +38,7 @@ def cut(monkeypatch):
         monkeypatch.setattr(fractional_pool, "_SMALLEST_TASK", task)
         monkeypatch.setattr(fractional_pool, "_TASKS", 10**6)
         monkeypatch.setattr(fractional_pool, "_PAST_CACHES", 0 if past_caches else 2**60)
+        monkeypatch.setattr(_threads, "SERIAL_BELOW", 0)
 
     return apply
 
@@ -59,8 +60,7 @@ def test_cuts_change_no_bit_and_touch_nothing_else(rng, cut, dtype, overlapping)
             cut(panel, part, task, past_caches)
             for offset in (0, 1):
                 out, around = guarded(shape, whole.dtype, offset)
-                with _threads.always_parallel():
-                    fractional_avg_pool_grad(**arguments, out=out)
+                fractional_avg_pool_grad(**arguments, out=out)
                 np.testing.assert_array_equal(out.view(np.uint8), whole.view(np.uint8))
                 assert all((memory == 0xAB).all() for memory in around)
 

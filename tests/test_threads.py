@@ -26,16 +26,13 @@ def parallel_runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Note the threads of each parallel run, and let small calls be parallel too."""
     seen: list[int] = []
     monkeypatch.setattr(_threads, "SERIAL_BELOW", 0)
-    original = _threads.run
+    original = _threads.spread
 
-    def spy(body, parallel, tasks, work, arguments, scratch=0):
-        def noted(threads, *arguments):
-            seen.append(threads)
-            parallel(threads, *arguments)
+    def spy(threads, loop, arguments):
+        seen.append(threads)
+        return original(threads, loop, arguments)
 
-        original(body, noted, tasks, work, arguments, scratch)
-
-    monkeypatch.setattr(_threads, "run", spy)
+    monkeypatch.setattr(_threads, "spread", spy)
     return seen
 
 
@@ -101,9 +98,10 @@ def test_the_threads_are_free_again_after_an_error(monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr(_threads, "SERIAL_BELOW", 0)
+    monkeypatch.setattr(_threads, "spread", failing)
     monkeypatch.setattr(numba, "get_num_threads", lambda: 2)
     with pytest.raises(MemoryError):
-        _threads.run(failing, failing, 4, 4, ())
+        _threads.run(failing, 4, 4, ())
     assert _threads._threads_free.acquire(blocking=False)
     _threads._threads_free.release()
 
@@ -249,9 +247,9 @@ def test_working_memory_that_cannot_be_had_is_a_memory_error():
         raise SystemError from MemoryError()
 
     with pytest.raises(MemoryError, match="the working memory of a thread needs 4096 bytes"):
-        _threads.run(failing, failing, 4, 0, (), scratch=4096)
+        _threads.run(failing, 4, 0, (), scratch=4096)
     with pytest.raises(SystemError):
-        _threads.run(raise_system_error, failing, 4, 0, ())
+        _threads.run(raise_system_error, 4, 0, ())
 
 
 def raise_system_error(_):

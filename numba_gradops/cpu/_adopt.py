@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from .._arrays import empty
 
-_PASS_BYTES = 2**23
-
 
 def adopt(array: NDArray[Any], dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
     """Give an input as a flat read-only array, by copy where its memory or dtype is another."""
@@ -32,14 +30,6 @@ def adopt(array: NDArray[Any], dtype: np.dtype[Any] | None = None) -> NDArray[An
 def _is_plain(array: NDArray[Any]) -> bool:
     flags = array.flags
     return flags.c_contiguous and flags.aligned
-
-
-def batches(batch: int, image_bytes: int) -> list[slice]:
-    """Cut the batch so that copies of `image_bytes` an image stay small."""
-    if batch * image_bytes <= _PASS_BYTES:
-        return [slice(0, batch)]
-    step = max(1, _PASS_BYTES // image_bytes)
-    return [slice(start, min(start + step, batch)) for start in range(0, batch, step)]
 
 
 class target:  # noqa: N801 - used like a function

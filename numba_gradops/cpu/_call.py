@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -14,9 +15,14 @@ from . import _threads
 from ._adopt import adopt
 from ._halves import as_bits
 
+_PASS_BYTES = 2**23
+
 
 class Call(NamedTuple):
-    """The arguments of a call, checked; `weights` is the filter in the computing dtype."""
+    """The arguments of a call, checked; `weights` is the filter in the computing dtype.
+
+    Part of a call has part of the images; its geometry is that of the whole.
+    """
 
     geometry: Conv2D
     weights: NDArray[Any]
@@ -31,16 +37,23 @@ class Call(NamedTuple):
         size: int = self.gradient.size
         return size * taps * int(self.weights.shape[2])
 
-    @property
-    def image_bytes(self) -> int:
-        """Size of the copy of an image's gradient that `channels_last` makes."""
-        as_it_is = self.data_format == "NHWC" and self.gradient.dtype == self.weights.dtype
-        return 0 if as_it_is else self.gradient[0].size * self.weights.itemsize
+    def parts(self) -> list[Call]:
+        """Cut the batch so that the copies that `channels_last` makes stay small."""
+        gradient, result = self.gradient, self.result
+        if self.data_format == "NHWC" and gradient.dtype == self.weights.dtype:
+            return [self]
+        images = max(1, _PASS_BYTES // (gradient[0].size * self.weights.itemsize))
+        if images >= len(gradient):
+            return [self]
+        return [
+            self._replace(gradient=gradient[start:stop], result=result[start:stop])
+            for start, stop in pairwise([*range(0, len(gradient), images), len(gradient)])
+        ]
 
 
-def channels_last(call: Call, images: slice) -> NDArray[Any]:
-    """Give the gradient of some images flat, in NHWC order and the computing dtype."""
-    gradient = call.gradient[images]
+def channels_last(call: Call) -> NDArray[Any]:
+    """Give the gradient flat, in NHWC order and the computing dtype."""
+    gradient = call.gradient
     dtype = call.weights.dtype
     if call.data_format == "NHWC" and gradient.dtype == dtype:
         return adopt(gradient)
@@ -50,6 +63,5 @@ def channels_last(call: Call, images: slice) -> NDArray[Any]:
         channels, pixels, strip = gradient.shape[1], gradient.shape[2] * gradient.shape[3], 64
     arguments = (channels, pixels, strip, adopt(as_bits(gradient)), copy)
     tasks = gradient.size // (channels * pixels) * -(-pixels // strip)
-    both = loops.to_channels_last, loops.to_channels_last_parallel
-    _threads.run(*both, tasks, 0.3 * copy.size, arguments)
+    _threads.run(loops.to_channels_last, tasks, 0.3 * copy.size, arguments)
     return adopt(copy)

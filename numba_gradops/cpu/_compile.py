@@ -25,12 +25,12 @@ _HELPER_OPTIONS = _OPTIONS | {"no_cpython_wrapper": True}
 
 
 def loop(function: Function) -> Any:
-    """Compile a loop that runs on the caller's thread."""
+    """Compile a loop for one thread; `_spread` has several run it."""
     return _cache.enable(numba.njit(**_OPTIONS)(function))
 
 
 def parallel_loop(function: Function) -> Any:
-    """Compile a loop whose prange runs on Numba's threads."""
+    """Compile a function whose prange runs on Numba's threads."""
     return _cache.enable(numba.njit(parallel=True, **_OPTIONS)(function))
 
 

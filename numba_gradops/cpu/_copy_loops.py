@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import prange, types
+from numba import types
 from numba.extending import overload
 
-from ._compile import helper, loop, parallel_loop
+from ._compile import helper, loop
 from ._halves import get
 from ._scalars import copy_bytes, next_number
 from ._transpose import lanes_of, transpose
@@ -170,12 +170,3 @@ def to_channels_last(
             continue
         at, to = image + first, image + first * channels
         _turn(source, target, at, to, channels, count, pixels, channels)
-
-
-@parallel_loop
-def to_channels_last_parallel(
-    threads: int, counter: Any, channels: int, pixels: int, strip: int, source: Any, target: Any
-) -> None:
-    """Have `threads` threads copy."""
-    for _ in prange(threads):
-        to_channels_last(counter, channels, pixels, strip, source, target)

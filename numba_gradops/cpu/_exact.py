@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from .._geometry import Conv2D
 from . import _exact_loops as loops
 from . import _threads
-from ._adopt import adopt, batches, target
+from ._adopt import adopt, target
 from ._call import Call, channels_last
 from ._halves import as_bits
+from ._plans import write_down
 
 # Few enough input channels (in a group) for lanes along the output channels to be faster, and
 # enough groups for lanes along these.
@@ -26,6 +27,9 @@ _MANY_GROUPS = 8
 # Tasks that a call is cut into at least, where it has that many: to keep many threads busy to the
 # end.
 _TASKS = 64
+
+# Products in a nanosecond on one thread, about.
+_PRODUCTS = 4
 
 
 def _form(geometry: Conv2D, group_in: int) -> int:
@@ -61,7 +65,7 @@ def _plan(
 ) -> tuple[int, NDArray[np.int64]]:
     """Give the number of tasks, and what the loops need to know as an array."""
     layout = _layout(geometry, form, channels_last, batch)
-    return layout.tasks, loops.plan_of(layout, geometry.rows, geometry.cols)
+    return layout.tasks, write_down(layout, geometry.rows, geometry.cols)
 
 
 def _ordered(call: Call) -> tuple[int, NDArray[Any]]:
@@ -80,15 +84,13 @@ def compute(call: Call) -> None:
     geometry = call.geometry
     form, weights = _ordered(call)
     scratch = loops.PIXELS * 12 * geometry.channels
-    image_work = call.products / geometry.batch / 4  # 4 products a nanosecond
-    for images in batches(geometry.batch, call.image_bytes):
-        gradient = channels_last(call, images)
-        batch = images.stop - images.start
-        tasks, plan = _plan(geometry, form, call.data_format == "NHWC", batch)
-        with target(call.result[images]) as flat:
+    for part in call.parts():
+        gradient = channels_last(part)
+        tasks, plan = _plan(geometry, form, call.data_format == "NHWC", len(part.result))
+        with target(part.result) as flat:
             arguments = (plan, weights, gradient, as_bits(flat))
-            run = loops.gather, loops.gather_parallel
-            _threads.run(*run, tasks, image_work * batch, arguments, scratch)
+            work = part.products / _PRODUCTS
+            _threads.run(loops.gather, tasks, work, arguments, scratch)
 
 
 def compute_rows(
@@ -101,5 +103,5 @@ def compute_rows(
     for row in rows.tolist():
         counter = np.array([row * layout.column_blocks])
         until = layout._replace(tasks=(row + 1) * layout.column_blocks)
-        plan = loops.plan_of(until, geometry.rows, geometry.cols)
+        plan = write_down(until, geometry.rows, geometry.cols)
         loops.gather(counter, plan, weights, gradient, flat)

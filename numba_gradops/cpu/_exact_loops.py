@@ -17,14 +17,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import prange, types
+from numba import types
 from numba.extending import overload
-from numpy.typing import NDArray
 
 from .._geometry import Axis
 from .._geometry import first_contribution as _first_contribution
-from ._compile import helper, loop, parallel_loop, sum_in_any_order
+from ._compile import helper, loop, sum_in_any_order
 from ._halves import put
+from ._plans import reader
 from ._scalars import next_number
 
 CHANNELS, DOT, DEPTHWISE = range(3)
@@ -54,21 +54,7 @@ class Layout(NamedTuple):
     channel_step: int
 
 
-def plan_of(layout: Layout, rows: Axis, cols: Axis) -> NDArray[np.int64]:
-    """Write down all numbers in an array: Numba takes microseconds to look through NamedTuples."""
-    plan = np.array([*layout, *rows, *cols], np.int64)
-    plan.flags.writeable = False
-    return plan
-
-
-@helper
-def _read_plan(p: Any) -> tuple[Layout, Axis, Axis]:
-    return (
-        Layout(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10]),
-        Axis(p[11], p[12], p[13], p[14], p[15], p[16], p[17], p[18], p[19]),
-        Axis(p[20], p[21], p[22], p[23], p[24], p[25], p[26], p[27], p[28]),
-    )
-
+_read_plan = reader(Layout, Axis, Axis)
 
 first_contribution = helper(_first_contribution)
 
@@ -284,12 +270,3 @@ def gather(counter: Any, plan: Any, weights: Any, gradient: Any, result: Any) ->
                     into = at + group * lanes * layout.channel_step
                     _write(result, into, pixels, pixel_step, lanes, layout.channel_step, total)
                 col += pixels * cols.stride
-
-
-@parallel_loop
-def gather_parallel(
-    threads: int, counter: Any, plan: Any, weights: Any, gradient: Any, result: Any
-) -> None:
-    """Have `threads` threads gather."""
-    for _ in prange(threads):
-        gather(counter, plan, weights, gradient, result)

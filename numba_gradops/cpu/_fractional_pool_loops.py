@@ -27,9 +27,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import prange
 
-from ._compile import helper, loop, parallel_loop
+from ._compile import helper, loop
 from ._pool_columns import FEW, FUSED, WIDTH, add, copy_row, divide, place, split_reciprocal
 from ._scalars import copy_bytes, finish_streams, next_number
 
@@ -53,7 +52,7 @@ class Plan(NamedTuple):
     panel: int  # columns of a task
     part: int  # channels of a task: all, or those of a panel of one column
     streams: int  # places in the result that threads work at
-    past_caches: bool  # whether to store past the caches
+    past_caches: int  # 1: results are stored past the caches
 
 
 @helper
@@ -93,7 +92,7 @@ def gather(
     # Columns that are whole vectors can be written where they belong at once; past the caches, only
     # if vectors begin at multiples of their width there.
     direct = parts == 1 and pixel_bytes % WIDTH == 0
-    direct &= not plan.past_caches or result_at % WIDTH == 0
+    direct &= plan.past_caches == 0 or result_at % WIDTH == 0
 
     # A gradient row, and two rows of shares behind a column of zeros each; at cache lines.
     zeros = (plan.part + _ROOM) // 8 * 8
@@ -218,7 +217,7 @@ def gather(
                 to, past_caches = final_at, False
                 if whole and end == y + 1 and segments == pixels:
                     # These sums are the result's row already.
-                    to, past_caches, done = target, plan.past_caches, 1
+                    to, past_caches, done = target, plan.past_caches != 0, 1
                 this = work_at + 8 * (1 + (row & 1)) * shares
                 above = work_at + 8 * (1 + (row - 1 & 1)) * shares if two else this
                 run = to, segments, column, firsts_at, seconds_at, above, this
@@ -230,28 +229,12 @@ def gather(
             for line in range(done, end - y):
                 to = target + line * row_bytes
                 if direct:
-                    place(plan.past_caches, to, source, pixels, column, origins_at)
+                    place(plan.past_caches != 0, to, source, pixels, column, origins_at)
                 else:
-                    copy_row(plan.past_caches, to, source, pixels * column)
+                    copy_row(plan.past_caches != 0, to, source, pixels * column)
             y = end
             if y >= behind:
                 row += 1
     finish_streams()
     # Numba takes memory back after the last use that it sees, and it does not see addresses.
     work[0], final[0] = work[1], final[1]
-
-
-@parallel_loop
-def gather_parallel(
-    threads: int,
-    counter: Any,
-    tasks: int,
-    plan: Plan,
-    row_starts: Any,
-    col_starts: Any,
-    gradient: Any,
-    result: Any,
-) -> None:
-    """Have `threads` threads gather."""
-    for _ in prange(threads):
-        gather(counter, tasks, plan, row_starts, col_starts, gradient, result)

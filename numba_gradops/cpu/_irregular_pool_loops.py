@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import prange, types
+from numba import types
 from numba.extending import overload
 
-from ._compile import loop, parallel_loop
+from ._compile import loop
 from ._fractional_pool_loops import first_above
 from ._halves import get, put, round_to_odd
 from ._scalars import copy_bytes, next_number
@@ -144,20 +144,3 @@ def gather_irregular(
         source = result.ctypes.data + row_at * result.itemsize
         for y in range(1, bottom - top):
             copy_bytes(source + y * row_bytes, source, row_bytes)
-
-
-@parallel_loop
-def gather_irregular_parallel(
-    threads: int,
-    counter: Any,
-    tasks: int,
-    sizes: Sizes,
-    rows: Axis,
-    cols: Axis,
-    first_strips: Any,
-    gradient: Any,
-    result: Any,
-) -> None:
-    """Have `threads` threads gather."""
-    for _ in prange(threads):
-        gather_irregular(counter, tasks, sizes, rows, cols, first_strips, gradient, result)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from numba import prange
-
 from .._geometry import Axis
-from ._compile import helper, loop, parallel_loop
+from ._compile import helper, loop
+from ._plans import reader
 from ._scalars import next_number
 from ._tiles import tap_place
 from ._transpose import lanes_of, transpose
@@ -25,6 +24,9 @@ class Packing(NamedTuple):
     blocks: int
 
 
+_read_plan = reader(Packing, Axis, Axis)
+
+
 @helper
 def _not_finite(values: Any, start: int, stop: int) -> int:
     """Count values that are NaN or infinite."""
@@ -40,13 +42,12 @@ def _place(tap: int, rows: Axis, cols: Axis) -> Any:
 
 
 @loop
-def pack(
-    counter: Any, packing: Packing, rows: Axis, cols: Axis, weights: Any, packed: Any, finite: Any
-) -> None:
+def pack(counter: Any, numbers: Any, weights: Any, packed: Any, odd: Any) -> None:
     """Reorder weights from [tap, in, out] to [group, block, place, out in group, in within block].
 
-    Channels that the last block has too many become 0. Clears `finite` if a weight is not.
+    Channels that the last block has too many become 0. Sets `odd` if a weight is not finite.
     """
+    packing, rows, cols = _read_plan(numbers)
     size, step = weights.itemsize, lanes_of(weights)
     outs = packing.groups * packing.group_out
     block, terms = packing.block, packing.group_out
@@ -76,31 +77,16 @@ def pack(
                     value = weights[source + c * outs + o] if c < channels else 0
                     packed[target + o * block + c] = value
         if _not_finite(packed, to, to + terms * block) != 0:
-            finite[0] = 0
-
-
-@parallel_loop
-def pack_parallel(
-    threads: int,
-    counter: Any,
-    packing: Packing,
-    rows: Axis,
-    cols: Axis,
-    weights: Any,
-    packed: Any,
-    finite: Any,
-) -> None:
-    """Have `threads` threads pack."""
-    for _ in prange(threads):
-        pack(counter, packing, rows, cols, weights, packed, finite)
+            odd[0] = 1
 
 
 @loop
-def pack_by_terms(packing: Packing, rows: Axis, cols: Axis, weights: Any, packed: Any) -> Any:
+def pack_by_terms(numbers: Any, weights: Any, packed: Any, odd: Any) -> None:
     """Reorder weights from [tap, in, out] to [group, block, in within block, place, out in group].
 
-    Tells whether all are finite.
+    Sets `odd` if a weight is not finite.
     """
+    packing, rows, cols = _read_plan(numbers)
     terms, outs = packing.group_out, packing.groups * packing.group_out
     for tap in range(packing.taps):
         place = _place(tap, rows, cols)
@@ -111,15 +97,16 @@ def pack_by_terms(packing: Packing, rows: Axis, cols: Axis, weights: Any, packed
                 target = (row * packing.taps + place) * terms
                 for o in range(terms):
                     packed[target + o] = weights[source + o]
-    return _not_finite(packed, 0, packed.size) == 0
+    odd[0] = _not_finite(packed, 0, packed.size)
 
 
 @loop
-def pack_groups(packing: Packing, rows: Axis, cols: Axis, weights: Any, packed: Any) -> Any:
+def pack_groups(numbers: Any, weights: Any, packed: Any, odd: Any) -> None:
     """Reorder weights of small groups to [block of all channels, place, out in group, channel].
 
-    A group has as many outputs as inputs. Tells whether all weights are finite.
+    A group has as many outputs as inputs. Sets `odd` if a weight is not finite.
     """
+    packing, rows, cols = _read_plan(numbers)
     size, block = packing.group_in, packing.block
     channels = packing.groups * size
     for tap in range(packing.taps):
@@ -132,4 +119,4 @@ def pack_groups(packing: Packing, rows: Axis, cols: Axis, weights: Any, packed: 
                     source = (tap * size + channel % size) * channels + channel // size * size + o
                     value = weights[source]
                 packed[(first * size + o) * block + channel % block] = value
-    return _not_finite(packed, 0, packed.size) == 0
+    odd[0] = _not_finite(packed, 0, packed.size)

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -26,21 +25,14 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.np.ufunc import parallel as numba_threads
 from numpy.typing import NDArray
 
+from ._spread import spread
+
 # Estimated nanoseconds on one thread below which a call stays there. Waking a thread that sleeps
 # takes up to 0.1 ms, and far more where another process keeps its core busy.
 SERIAL_BELOW = 150_000
 
 _threads_free = threading.Lock()
 _forked = False
-
-
-class _Wish(threading.local):
-    """What a Python thread asked for."""
-
-    parallel = False
-
-
-_wish = _Wish()
 
 
 def _after_fork_in_child() -> None:
@@ -59,19 +51,8 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-@contextmanager
-def always_parallel() -> Iterator[None]:
-    """Run the parallel loops in this Python thread, however small the call: to compile them."""
-    _wish.parallel = True
-    try:
-        yield
-    finally:
-        _wish.parallel = False
-
-
 def run(
-    body: Callable[..., None],
-    parallel: Callable[..., None],
+    loop: Callable[..., None],
     tasks: int,
     work: float,
     arguments: tuple[Any, ...],
@@ -79,23 +60,21 @@ def run(
 ) -> None:
     """Have one or several threads work on tasks that they number with a common counter.
 
-    `body` takes the counter and `arguments`, `parallel` the number of threads before that. `work`
-    is about how many nanoseconds all tasks take on one thread; `scratch` is the working memory
-    in bytes that each thread allocates before it takes a task.
+    `loop` takes the counter and `arguments`. `work` is about how many nanoseconds all tasks take on
+    one thread; `scratch` is the working memory in bytes that each thread allocates before it takes
+    a task.
     """
     counter = np.zeros(1, np.int64)
-    wished = _wish.parallel
-    alone = (tasks < 2 or work < SERIAL_BELOW) and not wished
-    if not (alone or _forked) and _threads_free.acquire(blocking=False):
+    alone = tasks < 2 or work < SERIAL_BELOW or _forked
+    if not alone and _threads_free.acquire(blocking=False):
         try:
             threads = min(numba.get_num_threads(), tasks)
-            if threads > 1 or wished:
-                _call(parallel, (threads, counter, *arguments))
+            if threads > 1 and spread(threads, loop, (counter, *arguments)):
                 _require_all(counter, tasks, scratch)
                 return
         finally:
             _threads_free.release()
-    _call(body, (counter, *arguments))
+    _call(loop, (counter, *arguments))
     _require_all(counter, tasks, scratch)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,11 +13,12 @@ from .._geometry import Conv2D
 from . import _packing_loops as packing_loops
 from . import _threads
 from . import _tiled_loops as loops
-from ._adopt import adopt, batches, target
+from ._adopt import adopt, target
 from ._call import Call, channels_last
 from ._gradient_block import in_blocks, in_place
 from ._halves import as_bits
 from ._packing_loops import Packing
+from ._plans import write_down
 from ._vectors import lanes, second_cache
 
 # What tiles are not for: fewer products (in an image: a result must not depend on the batch) than
@@ -54,13 +55,10 @@ _TABLE_ENTRIES = 2**11
 _MANY_TERMS = 256
 
 
-def suits(call: Call) -> bool:
+def suits(geometry: Conv2D, dtype: np.dtype[Any]) -> bool:
     """Tell whether tiles are made for this geometry and dtype."""
-    return call.weights.dtype.kind == "f" and _suits(call.geometry)
-
-
-@lru_cache(maxsize=256)
-def _suits(geometry: Conv2D) -> bool:
+    if dtype.kind == "i":
+        return False
     rows, cols = geometry.rows, geometry.cols
     classes = min(rows.stride, rows.input) * min(cols.stride, cols.input)
     taps = rows.window * cols.window
@@ -109,11 +107,11 @@ def _parts(geometry: Conv2D, group_in: int, size: int) -> list[Part]:
 class Planned(NamedTuple):
     """What the loops need to know to compute a part."""
 
-    part: Part
-    packing: Packing
+    packing: NDArray[np.int64]
     packing_tasks: int
     packed_numbers: int
-    plan: Any
+    kind: Any  # of tile, with the number of tasks
+    plan: NDArray[np.int64]
     scratch: int  # bytes that a thread allocates
 
 
@@ -133,6 +131,7 @@ def plans(
     A `plain` gradient is NHWC and has the computing dtype; others must be copied to blocks, and
     there is no plan where that would be dear.
     """
+    rows, cols = geometry.rows, geometry.cols
     found = []
     for part in _parts(geometry, group_in, size):
         sizes = _sizes(geometry, part, group_in, size)
@@ -156,16 +155,15 @@ def plans(
                 return []
             if blocks and (not plain or blocks[0].padded):
                 reading, tile_groups = blocks
-        plan = part.kind(
+        plan = loops.Plan(
             batch=batch,
             tiles=_TILES,
             together=together,
             at_once=together if direct else 1,
             tile_groups=tile_groups,
-            tasks=tile_groups * panel_groups,
             fetches_result=int(
                 direct
-                and geometry.cols.stride == 1
+                and cols.stride == 1
                 and part.kind in loops.BY_CHANNELS
                 and together == sizes["panels"]
             ),
@@ -174,15 +172,22 @@ def plans(
             **_result_steps(geometry, channels_last, direct),
         )
         groups = 1 if part.kind in loops.GROUPED.values() else geometry.groups
-        taps = geometry.rows.window * geometry.cols.window
+        taps = rows.window * cols.window
         terms = geometry.out_channels // geometry.groups
         packing = Packing(
             taps, geometry.groups, group_in, terms, part.first, part.block, part.blocks
         )
-        tasks = groups * part.blocks * taps
-        numbers = tasks * terms * part.block
-        scratch = _scratch(plan, part.kind, size)
-        found.append(Planned(part, packing, tasks, numbers, plan, scratch))
+        packing_tasks = groups * part.blocks * taps
+        found.append(
+            Planned(
+                write_down(packing, rows, cols),
+                packing_tasks,
+                packing_tasks * terms * part.block,
+                part.kind(tile_groups * panel_groups),
+                write_down(plan, rows, cols),
+                _scratch(plan, part.kind, size),
+            )
+        )
     return found
 
 
@@ -226,14 +231,14 @@ def _sizes(geometry: Conv2D, part: Part, group_in: int, size: int) -> dict[str, 
         "classes": min(rows.stride, rows.input) * min(cols.stride, cols.input),
         "class_columns": min(cols.stride, cols.input),
         "entries": entries,
-        "remembered": max(1, min(_REMEMBERED, _TABLE_ENTRIES // entries)),
+        "remembered": max(1, min(_REMEMBERED, _TABLE_ENTRIES // entries, cols.input)),
         "element_bytes": size,
         "cell_bytes": geometry.out_channels * size,
         "group_bytes": 0 if small else terms * size,
         "block_bytes": part.block * size if small else 0,
         "terms": 1 if small else terms,
         "chunk": chunk,
-        "longest": max(chunk, _LONGEST),
+        "longest": max(chunk, min(_LONGEST, cols.window * terms)),
         "merges": int(merges),
         "segment": _SEGMENT if small else segment,
         "panel_bytes": taps * terms * part.block * size,
@@ -255,8 +260,7 @@ def _result_steps(geometry: Conv2D, channels_last: bool, direct: bool) -> dict[s
 def _scratch(plan: Any, kind: Any, size: int) -> int:
     tile = loops.tile_of(kind, size)
     sums = 2 * tile.pixels * tile.vectors * tile.lanes + plan.longest
-    row = plan.at_once * loops.width_of(kind, size)
-    finished = (0 if plan.direct else plan.tiles) * tile.pixels * row
+    finished = (0 if plan.direct else plan.tiles) * tile.pixels * loops.width_of(kind, size)
     block = plan.block_rows * plan.pitch * plan.cell_bytes
     return int(
         8 * ((9 + 4 * plan.remembered) * plan.entries + plan.tiles * tile.pixels)
@@ -265,22 +269,35 @@ def _scratch(plan: Any, kind: Any, size: int) -> int:
     )
 
 
+def _planned(call: Call, *, plain: bool) -> list[Planned]:
+    last = call.data_format == "NHWC"
+    return plans(
+        call.geometry,
+        call.weights.shape[2],
+        call.weights.itemsize,
+        len(call.result),
+        channels_last=last,
+        direct=last and call.result.dtype == call.weights.dtype,
+        plain=plain,
+    )
+
+
 def packed(call: Call, planned: Planned) -> NDArray[Any] | None:
     """Give the weights in the order of the part's tiles; None if one of them is not finite."""
     weights = adopt(call.weights)
-    rows, cols, how = call.geometry.rows, call.geometry.cols, planned.packing
     ordered = empty((planned.packed_numbers,), weights.dtype, "the filter in another order")
-    kind = planned.part.kind
-    if kind not in loops.BY_CHANNELS:
-        pack = packing_loops.pack_groups
-        if kind in loops.BY_TERMS:
-            pack = packing_loops.pack_by_terms
-        return adopt(ordered) if pack(how, rows, cols, weights, ordered) else None
-    finite = np.ones(1, np.int64)
-    arguments = (how, rows, cols, weights, ordered, finite)
-    run = packing_loops.pack, packing_loops.pack_parallel
-    _threads.run(*run, planned.packing_tasks, 0.3 * ordered.size, arguments)
-    return adopt(ordered) if finite[0] else None
+    kind = type(planned.kind)
+    odd = np.zeros(1, np.int64)
+    if kind in loops.BY_CHANNELS:
+        arguments = (planned.packing, weights, ordered, odd)
+        work = 0.3 * ordered.size
+        _threads.run(packing_loops.pack, planned.packing_tasks, work, arguments)
+    elif kind in loops.BY_TERMS:
+        packing_loops.pack_by_terms(planned.packing, weights, ordered, odd)
+    else:
+        packing_loops.pack_groups(planned.packing, weights, ordered, odd)
+    ordered.flags.writeable = False
+    return ordered if odd.item() == 0 else None
 
 
 def compute(call: Call) -> bool:
@@ -288,29 +305,24 @@ def compute(call: Call) -> bool:
 
     Tiles read zeros for pixels that a tap does not reach; an infinite weight would make NaN there.
     """
-    geometry, size = call.geometry, call.weights.itemsize
-    last = call.data_format == "NHWC"
-    plain = last and call.gradient.dtype == call.weights.dtype
-    direct = last and call.result.dtype == call.weights.dtype
-    plan = partial(plans, geometry, call.weights.shape[2], size, channels_last=last, direct=direct)
-    whole = plan(geometry.batch, plain=plain)
-    passes = [slice(0, geometry.batch)]
-    in_passes = not whole
-    if in_passes:  # the gradient must be copied as a whole, a few images at a time
-        passes = batches(geometry.batch, call.image_bytes)
-        whole = plan(geometry.batch, plain=True)
-    weights = [packed(call, one) for one in whole]
-    if any(array is None for array in weights):
-        return False
-    work = call.products / geometry.batch / _PRODUCTS
-    for images in passes:
-        batch = images.stop - images.start
-        gradient = channels_last(call, images) if in_passes else adopt(as_bits(call.gradient))
-        planned = whole if batch == geometry.batch else plan(batch, plain=True)
-        with target(call.result[images]) as flat:
+    plain = call.data_format == "NHWC" and call.gradient.dtype == call.weights.dtype
+    planned, parts, weights = _planned(call, plain=plain), [call], []
+    in_parts = not planned  # the gradient must be copied as a whole, a few images at a time
+    if in_parts:
+        planned, parts = _planned(call, plain=True), call.parts()
+    for one in planned:
+        ordered = packed(call, one)
+        if ordered is None:
+            return False
+        weights.append(ordered)
+    for part in parts:
+        gradient = channels_last(part) if in_parts else adopt(as_bits(part.gradient))
+        work = part.products / _PRODUCTS
+        with target(part.result) as flat:
             result = as_bits(flat)
-            for (_, _, _, _, plan_of_part, scratch), ordered in zip(planned, weights, strict=True):
-                arguments = (plan_of_part, geometry.rows, geometry.cols, ordered, gradient, result)
-                run = loops.work, loops.work_parallel
-                _threads.run(*run, plan_of_part.tasks, work * batch, arguments, scratch)
+            if part is not call:
+                planned = _planned(part, plain=True)
+            for one, ordered in zip(planned, weights, strict=True):
+                arguments = (one.kind, one.plan, ordered, gradient, result)
+                _threads.run(loops.work, one.kind.tasks, work, arguments, one.scratch)
     return True

@@ -12,73 +12,84 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import prange
 from numba.extending import overload
 
 from .._geometry import Axis
 from . import _microkernel
-from ._compile import helper, loop, parallel_loop
+from ._compile import helper, loop
 from ._emitter import Tile, element_of
-from ._gradient_block import Reading
 from ._gradient_block_loops import fill_block, task_rows
 from ._halves import put
+from ._plans import reader
 from ._scalars import next_number
 from ._tiles import place_pixels, stride_class, write_entries
 from ._transpose import lanes_of, transpose
 from ._vectors import lanes, pixels_beside
 
-_FIELDS = [
-    (name, int)
-    for name in (
-        "batch",
-        "panels",  # blocks of all groups
-        "blocks",  # blocks of channels in a group
-        "block",  # channels in a block
-        "together",  # panels in a task
-        "at_once",  # of which so many are computed before the next tile
-        "first_channel",  # of block 0, in its group
-        "group_in",  # channels of a group, of which the last block may have too few
-        "tiles",  # tiles that are finished before they are copied out, if they are
-        "tile_groups",  # tasks of a panel
-        "tasks",
-        "classes",
-        "class_columns",  # stride classes along a row
-        "entries",  # room for a tile's table
-        "remembered",  # tables of tiles that lack columns
-        "element_bytes",
-        *Reading._fields,
-        "cell_bytes",  # from one gradient pixel to the next
-        "group_bytes",  # from one group's gradient channels to the next
-        "block_bytes",  # from one block's gradient channels to the next (small groups only)
-        "terms",  # output channels that are summed over
-        "chunk",  # as many of them in an entry that is not merged
-        "longest",  # as many products in an entry that is merged
-        "merges",  # 1: entries of neighbouring taps can be merged
-        "segment",  # products after which sums move to totals
-        "panel_bytes",  # weights of a panel
-        "tap_bytes",  # weights of a tap
-        "term_bytes",  # from the weights of one term to those of the next
-        "row_bytes",  # from the weights of one channel to those of the next
-        "fetches_result",  # a tile's results are whole pixels in a row, and many
-        "direct",  # tiles are stored in the result as they are
-        "image_step",  # of the result, in elements
-        "row_step",
-        "column_step",
-        "channel_step",
-    )
-]
 
-# One class for each kind of register tile: the class of the plan tells the compiler which one.
-Wide = NamedTuple("Wide", _FIELDS)  # type: ignore[misc] # the fields are a list
-Narrow = NamedTuple("Narrow", _FIELDS)  # type: ignore[misc]
-Terms1 = NamedTuple("Terms1", _FIELDS)  # type: ignore[misc]
-Terms2 = NamedTuple("Terms2", _FIELDS)  # type: ignore[misc]
-Terms3 = NamedTuple("Terms3", _FIELDS)  # type: ignore[misc]
-Terms4 = NamedTuple("Terms4", _FIELDS)  # type: ignore[misc]
-Grouped1 = NamedTuple("Grouped1", _FIELDS)  # type: ignore[misc]
-Grouped2 = NamedTuple("Grouped2", _FIELDS)  # type: ignore[misc]
-Grouped4 = NamedTuple("Grouped4", _FIELDS)  # type: ignore[misc]
-Grouped8 = NamedTuple("Grouped8", _FIELDS)  # type: ignore[misc]
+class Plan(NamedTuple):
+    """What the loops need to know beside the two axes and the number of tasks."""
+
+    batch: int
+    panels: int  # blocks of all groups
+    blocks: int  # blocks of channels in a group
+    block: int  # channels in a block
+    together: int  # panels in a task
+    at_once: int  # of which so many are computed before the next tile
+    first_channel: int  # of block 0, in its group
+    group_in: int  # channels of a group, of which the last block may have too few
+    tiles: int  # tiles that are finished before they are copied out, if they are
+    tile_groups: int  # tasks of a panel
+    classes: int
+    class_columns: int  # stride classes along a row
+    entries: int  # room for a tile's table
+    remembered: int  # tables of tiles that lack columns
+    element_bytes: int
+    # The fields of `Reading`:
+    copies: int
+    channels_first: int
+    padded: int
+    block_rows: int
+    pitch: int
+    image_rows: int
+    pad_top: int
+    pad_left: int
+    # And of gradients and weights:
+    cell_bytes: int  # from one gradient pixel to the next
+    group_bytes: int  # from one group's gradient channels to the next
+    block_bytes: int  # from one block's gradient channels to the next (small groups only)
+    terms: int  # output channels that are summed over
+    chunk: int  # as many of them in an entry that is not merged
+    longest: int  # as many products in an entry that is merged
+    merges: int  # 1: entries of neighbouring taps can be merged
+    segment: int  # products after which sums move to totals
+    panel_bytes: int  # weights of a panel
+    tap_bytes: int  # weights of a tap
+    term_bytes: int  # from the weights of one term to those of the next
+    row_bytes: int  # from the weights of one channel to those of the next
+    fetches_result: int  # a tile's results are whole pixels in a row, and many
+    direct: int  # tiles are stored in the result as they are
+    image_step: int  # of the result, in elements
+    row_step: int
+    column_step: int
+    channel_step: int
+
+
+# One class for each kind of register tile, which tells the compiler which one; an instance says how
+# many tasks there are.
+_TASKS = [("tasks", int)]
+Wide = NamedTuple("Wide", _TASKS)  # type: ignore[misc] # the field is in a list
+Narrow = NamedTuple("Narrow", _TASKS)  # type: ignore[misc]
+Terms1 = NamedTuple("Terms1", _TASKS)  # type: ignore[misc]
+Terms2 = NamedTuple("Terms2", _TASKS)  # type: ignore[misc]
+Terms3 = NamedTuple("Terms3", _TASKS)  # type: ignore[misc]
+Terms4 = NamedTuple("Terms4", _TASKS)  # type: ignore[misc]
+Grouped1 = NamedTuple("Grouped1", _TASKS)  # type: ignore[misc]
+Grouped2 = NamedTuple("Grouped2", _TASKS)  # type: ignore[misc]
+Grouped4 = NamedTuple("Grouped4", _TASKS)  # type: ignore[misc]
+Grouped8 = NamedTuple("Grouped8", _TASKS)  # type: ignore[misc]
+
+_read_plan = reader(Plan, Axis, Axis)
 
 BY_CHANNELS = (Wide, Narrow)
 BY_TERMS = (Terms1, Terms2, Terms3, Terms4)
@@ -111,127 +122,80 @@ def _kernel_of(kind: Any, element: ir.Type, tile: Tile) -> Any:
     return _microkernel.grouped(element, tile, group)
 
 
-def _tile_sizes(plan: Any, weights: Any) -> tuple[int, int, int]:
+def _tile_sizes(kind: Any, weights: Any) -> tuple[int, int, int]:
     """Give a tile's pixels, its channels, and the elements in a row of its sums."""
     raise NotImplementedError  # the overload below is what gets compiled
 
 
 @overload(_tile_sizes)  # type: ignore[untyped-decorator]
-def _tile_sizes_compiled(plan: Any, weights: Any) -> Any:
+def _tile_sizes_compiled(kind: Any, weights: Any) -> Any:
     itemsize = weights.dtype.bitwidth // 8
-    tile = tile_of(plan.instance_class, itemsize)
-    pixels, width = tile.pixels, width_of(plan.instance_class, itemsize)
+    tile = tile_of(kind.instance_class, itemsize)
+    pixels, width = tile.pixels, width_of(kind.instance_class, itemsize)
     room = tile.vectors * tile.lanes
 
-    def sizes(plan: Any, weights: Any) -> Any:
+    def sizes(kind: Any, weights: Any) -> Any:
         return pixels, width, room
 
     return sizes
 
 
-def _run_tile(plan: Any, weights: Any, *arguments: int) -> None:
-    """Run the register tile of the plan's kind; the arguments are those of `_microkernel`."""
+def _run_tile(kind: Any, weights: Any, *arguments: int) -> None:
+    """Run the register tile of this kind; the arguments are those of `_microkernel`."""
     raise NotImplementedError  # the overload below is what gets compiled
 
 
 @overload(_run_tile)  # type: ignore[untyped-decorator]
-def _run_tile_compiled(plan: Any, weights: Any, *arguments: Any) -> Any:
-    kind = plan.instance_class
-    tile = tile_of(kind, weights.dtype.bitwidth // 8)
-    kernel = _kernel_of(kind, element_of(weights), tile)
+def _run_tile_compiled(kind: Any, weights: Any, *arguments: Any) -> Any:
+    tile = tile_of(kind.instance_class, weights.dtype.bitwidth // 8)
+    kernel = _kernel_of(kind.instance_class, element_of(weights), tile)
 
-    def run(plan: Any, weights: Any, *arguments: Any) -> Any:
+    def run(kind: Any, weights: Any, *arguments: Any) -> Any:
         kernel(*arguments)
 
     return run
 
 
 @helper
-def _copy_elements(
-    plan: Any, scratch: Any, start: int, row: int, wanted: int, places: Any, pixels: int,
-    first: int, to: Any,
-) -> None:  # fmt: skip
-    for c in range(wanted):
-        at = first + c * plan.channel_step
-        for p in range(pixels):
-            put(to, at + places[p], scratch[start + p * row + c])
-
-
 def _copy_out(
-    plan: Any, scratch: Any, start: int, row: int, wanted: int, places: Any, pixels: int,
-    first: int, to: Any,
-) -> None:  # fmt: skip
-    """Copy finished tiles of a panel to a result of another layout or dtype.
-
-    In `scratch` they are [pixel, channel], from `start` on, with `row` elements for a pixel.
-    """
-    raise NotImplementedError  # the overload below is what gets compiled
-
-
-@overload(_copy_out)  # type: ignore[untyped-decorator]
-def _copy_out_compiled(
-    plan: Any, scratch: Any, start: Any, row: Any, wanted: Any, places: Any, pixels: Any,
-    first: Any, to: Any,
-) -> Any:  # fmt: skip
-    if to.dtype != scratch.dtype:
-
-        def by_elements(
-            plan: Any, scratch: Any, start: Any, row: Any, wanted: Any, places: Any, pixels: Any,
-            first: Any, to: Any,
-        ) -> Any:  # fmt: skip
-            _copy_elements(plan, scratch, start, row, wanted, places, pixels, first, to)
-
-        return by_elements
-
-    def by_vectors(
-        plan: Any, scratch: Any, start: Any, row: Any, wanted: Any, places: Any, pixels: Any,
-        first: Any, to: Any,
-    ) -> Any:  # fmt: skip
-        step, size = lanes_of(to), to.itemsize
-        if pixels > 1 and abs(places[1] - places[0]) != 1:
-            _copy_elements(plan, scratch, start, row, wanted, places, pixels, first, to)
-            return
-        p = 0
-        while p < pixels:
-            # As many pixels as lie side by side in a plane of the result.
-            count = 1
-            while p + count < pixels and places[p + count] - places[p] == count:
-                count += 1
-            lead = 0
-            if count >= step and wanted >= step:
-                # The last blocks are full too: they copy again some of what those before them did.
-                lead = wanted
-                for number in range((wanted + step - 1) // step):
-                    c = min(number * step, wanted - step)
-                    source = scratch.ctypes.data + (start + p * row + c) * size
-                    target = to.ctypes.data + (first + places[p] + c * plan.channel_step) * size
-                    for other in range((count + step - 1) // step):
-                        q = min(other * step, count - step)
-                        transpose(
-                            to, source + q * row * size, row * size,
-                            target + q * size, plan.channel_step * size,
-                        )  # fmt: skip
-            for c in range(lead, wanted):
-                at = first + places[p] + c * plan.channel_step
-                for q in range(count):
-                    to[at + q] = scratch[start + (p + q) * row + c]
-            p += count
-
-    return by_vectors
+    plan: Any, scratch: Any, width: int, wanted: int, places: Any, pixels: int, first: int, to: Any
+) -> None:
+    """Copy finished tiles to a result of another layout."""
+    step, size = lanes_of(to), to.itemsize
+    p = 0
+    while p < pixels:
+        # As many pixels as lie equally far apart: side by side in a plane, or in a stride class.
+        count, apart = 1, 1
+        if p + 1 < pixels:
+            apart = places[p + 1] - places[p]
+        while p + count < pixels and places[p + count] - places[p] == count * apart:
+            count += 1
+        lead = 0
+        if apart == 1 and count >= step and wanted >= step:
+            # The last blocks are full too: they copy again some of what those before them did.
+            lead = wanted
+            for number in range((wanted + step - 1) // step):
+                c = min(number * step, wanted - step)
+                source = scratch.ctypes.data + (p * width + c) * size
+                target = to.ctypes.data + (first + places[p] + c * plan.channel_step) * size
+                for other in range((count + step - 1) // step):
+                    q = min(other * step, count - step)
+                    transpose(
+                        to, to, source + q * width * size, width * size,
+                        target + q * size, plan.channel_step * size,
+                    )  # fmt: skip
+        for c in range(lead, wanted):
+            at = first + places[p] + c * plan.channel_step
+            for q in range(count):
+                to[at + q * apart] = scratch[(p + q) * width + c]
+        p += count
 
 
 @loop
-def work(
-    counter: Any,
-    plan: Any,
-    rows: Axis,
-    cols: Axis,
-    weights: Any,
-    gradient: Any,
-    result: Any,
-) -> None:
+def work(counter: Any, kind: Any, numbers: Any, weights: Any, gradient: Any, result: Any) -> None:
     """Work on tasks until none is left."""
-    pixels, width, room = _tile_sizes(plan, weights)
+    plan, rows, cols = _read_plan(numbers)
+    pixels, width, room = _tile_sizes(kind, weights)
     size = plan.element_bytes
     # Tables: one for tiles of every kind, one for full tiles, others by the first column.
     tables = np.empty((2 + plan.remembered, plan.entries, _microkernel.ENTRY), np.int64)
@@ -243,8 +207,7 @@ def work(
     totals = np.empty(2 * pixels * room, weights.dtype)
     zeros = np.zeros(max(plan.longest, room), weights.dtype)
     # Tiles that are not stored in place go here.
-    row = plan.at_once * width
-    scratch = np.empty((0 if plan.direct else plan.tiles) * pixels * row, weights.dtype)
+    scratch = np.empty((0 if plan.direct else plan.tiles) * pixels * width, weights.dtype)
     block_numbers = plan.block_rows * plan.pitch * plan.cell_bytes // size
     own = np.empty(block_numbers + _microkernel.LINE // size, weights.dtype)
     own = own[-own.ctypes.data % _microkernel.LINE // size :]  # vectors lie in one line each
@@ -256,7 +219,7 @@ def work(
     tile_lines = pixels * plan.cell_bytes // _microkernel.LINE
     while True:
         task = next_number(counter.ctypes.data)
-        if task >= plan.tasks:
+        if task >= kind.tasks:
             break
         first_panel = task // plan.tile_groups * plan.together
         last_panel = min(first_panel + plan.together, plan.panels)
@@ -328,7 +291,7 @@ def work(
                         places_at = places.ctypes.data + done * places.itemsize
                         if not plan.direct:
                             for p in range(pixels):
-                                outs[p] = (done + p) * row * size
+                                outs[p] = (done + p) * width * size
                         # What the next tile reads first lies behind what this one does.
                         ahead = gradient_at + bases[here - 1] + plan.cell_bytes
                         lines = tile_lines // max(1, written * (panel_last - panel_first)) + 1
@@ -348,10 +311,10 @@ def work(
                             to = (
                                 result.ctypes.data + place * size
                                 if plan.direct
-                                else scratch.ctypes.data + (panel - panel_first) * width * size
+                                else scratch.ctypes.data
                             )
                             _run_tile(
-                                plan,
+                                kind,
                                 weights,
                                 tables.ctypes.data + table * table_bytes,
                                 written,
@@ -375,32 +338,9 @@ def work(
                             block += 1
                             if block == plan.blocks:
                                 group, block = group + 1, 0
-                    if not plan.direct:
+                    if not plan.direct:  # one panel is then computed at a time
                         group, block = panel_first // plan.blocks, panel_first % plan.blocks
-                        for panel in range(panel_first, panel_last):
-                            channel = plan.first_channel + block * plan.block
-                            place = (group * plan.group_in + channel) * plan.channel_step
-                            wanted = min(width, plan.group_in - channel)
-                            at_scratch = (panel - panel_first) * width
-                            _copy_out(
-                                plan, scratch, at_scratch, row, wanted, places, count, place, result
-                            )
-                            block += 1
-                            if block == plan.blocks:
-                                group, block = group + 1, 0
-
-
-@parallel_loop
-def work_parallel(
-    threads: int,
-    counter: Any,
-    plan: Any,
-    rows: Axis,
-    cols: Axis,
-    weights: Any,
-    gradient: Any,
-    result: Any,
-) -> None:
-    """Have `threads` threads work."""
-    for _ in prange(threads):
-        work(counter, plan, rows, cols, weights, gradient, result)
+                        channel = plan.first_channel + block * plan.block
+                        place = (group * plan.group_in + channel) * plan.channel_step
+                        wanted = min(width, plan.group_in - channel)
+                        _copy_out(plan, scratch, width, wanted, places, count, place, result)

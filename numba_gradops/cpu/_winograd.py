@@ -8,7 +8,7 @@ few MiB unless there are thousands of output channels.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from .._arrays import empty
 from .._geometry import Conv2D
 from . import _exact, _threads
 from . import _winograd_loops as loops
-from ._adopt import adopt, batches, target
+from ._adopt import adopt, target
 from ._call import Call, channels_last
 from ._vectors import lanes
 from ._winograd_forms import MOST_POINTS, MOST_TAPS, block_width, tile_of
@@ -56,11 +56,10 @@ _FILTER_COST = 4
 _CALL_COST = 500_000
 
 
-def _obstacle(call: Call) -> str | None:
+def _obstacle(geometry: Conv2D, dtype: np.dtype[Any]) -> str | None:
     """Say what keeps a call from Winograd's algorithm, if something does."""
-    geometry = call.geometry
-    if call.weights.dtype.kind != "f" or call.result.dtype != call.weights.dtype:
-        return f"dtype float32 or float64, got {call.result.dtype}"
+    if dtype.name not in ("float32", "float64"):
+        return f"dtype float32 or float64, got {dtype}"
     for axis, name in ((geometry.rows, "row"), (geometry.cols, "column")):
         stride = axis.stride
         if stride > _MOST_STRIDE:
@@ -76,20 +75,19 @@ def _obstacle(call: Call) -> str | None:
     return None
 
 
-def require(call: Call) -> None:
+def require(geometry: Conv2D, dtype: np.dtype[Any]) -> None:
     """Raise ValueError if a call cannot be computed by Winograd's algorithm."""
-    obstacle = _obstacle(call)
+    obstacle = _obstacle(geometry, dtype)
     if obstacle:
         msg = f"algorithm='winograd' needs {obstacle}"
         raise ValueError(msg)
 
 
-def pays(call: Call) -> bool:
-    """Tell whether the direct sum would cost more; by shapes alone."""
-    return not _obstacle(call) and _costs_less(call.geometry, call.weights.itemsize)
+def pays(geometry: Conv2D, dtype: np.dtype[Any]) -> bool:
+    """Tell whether the direct sum would cost more; by shapes and dtype alone."""
+    return not _obstacle(geometry, dtype) and _costs_less(geometry, dtype.itemsize)
 
 
-@lru_cache(maxsize=256)
 def _costs_less(geometry: Conv2D, size: int) -> bool:
     """Compare costs for one image: its result must not depend on how many there are."""
     terms, channels = geometry.out_channels, geometry.channels
@@ -210,12 +208,11 @@ def compute(call: Call) -> bool:
     rows, cols, size = geometry.rows, geometry.cols, call.weights.itemsize
     weights, finite = adopt(call.weights), np.ones(1, np.int64)
     shared = ready = None
-    for images in batches(geometry.batch, call.image_bytes):
-        part = call._replace(gradient=call.gradient[images], result=call.result[images])
-        batch = images.stop - images.start
+    for part in call.parts():
+        batch = len(part.result)
         planned = _planned(geometry, size, call.data_format == "NHWC", batch)
         plan, *tables, numbers, scratch = planned
-        gradient = channels_last(part, slice(None))
+        gradient = channels_last(part)
         bad = np.zeros(batch * rows.input, np.uint8)
         prepare = not (ready and plan.filter_shared)
         if prepare:
@@ -225,13 +222,12 @@ def compute(call: Call) -> bool:
             arguments = (
                 plan, rows, cols, *tables, weights, gradient, shared, finite, flat, bad
             )  # fmt: skip
-            both = loops.work, loops.work_parallel
             # The same for both calls, so that they are serial or parallel together.
-            work = call.products * batch / geometry.batch / 100  # 100 products a nanosecond
+            work = part.products / 100  # 100 products a nanosecond
             if prepare:
-                _threads.run(*both, plan.shared_tasks, work, (1, *arguments), scratch)
+                _threads.run(loops.work, plan.shared_tasks, work, (1, *arguments), scratch)
             if finite[0]:
-                _threads.run(*both, plan.tasks, work, (0, *arguments), scratch)
+                _threads.run(loops.work, plan.tasks, work, (0, *arguments), scratch)
             if not finite[0]:
                 return False
             bad_rows = np.flatnonzero(bad)

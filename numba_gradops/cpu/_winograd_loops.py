@@ -20,10 +20,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import prange
 
 from .._geometry import Axis
-from ._compile import helper, loop, parallel_loop
+from ._compile import helper, loop
 from ._scalars import next_number
 from ._winograd_filter import filter_room, transform_part
 from ._winograd_forms import MOST_POINTS, evaluate_result, multiply, sizes
@@ -325,30 +324,3 @@ def work(
                             plan, rows, cols, row_side, col_side, first, count, b, to, room,
                             result, bad,
                         )  # fmt: skip
-
-
-@parallel_loop
-def work_parallel(
-    threads: int,
-    counter: Any,
-    prepare: int,
-    plan: Plan,
-    rows: Axis,
-    cols: Axis,
-    row_sides: Any,
-    col_sides: Any,
-    first_runs: Any,
-    first_points: Any,
-    weights: Any,
-    gradient: Any,
-    shared: Any,
-    finite: Any,
-    result: Any,
-    bad: Any,
-) -> None:
-    """Have `threads` threads work."""
-    for _ in prange(threads):
-        work(
-            counter, prepare, plan, rows, cols, row_sides, col_sides, first_runs, first_points,
-            weights, gradient, shared, finite, result, bad,
-        )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,11 +39,22 @@ def conv2d_backprop_input(
         with np.errstate(all="ignore"):  # a signalling NaN is no concern
             weights = filter.astype(computing)
     call = Call(geometry, weights, out_backprop, data_format, result)
-    if algorithm == "winograd":
-        _winograd.require(call)
-    by_winograd = algorithm == "winograd" or (algorithm == "auto" and _winograd.pays(call))
-    if by_winograd and _winograd.compute(call):
-        return
-    if _tiled.suits(call) and _tiled.compute(call):
-        return
+    for compute in _ways(geometry, filter.dtype, algorithm):
+        if compute(call):
+            return
     _exact.compute(call)
+
+
+@lru_cache(maxsize=256)
+def _ways(
+    geometry: Conv2D, dtype: np.dtype[Any], algorithm: Algorithm
+) -> list[Callable[[Call], bool]]:
+    """List the ways that are faster than the exact one; they give up if a weight is not finite."""
+    ways: list[Callable[[Call], bool]] = []
+    if algorithm == "winograd":
+        _winograd.require(geometry, dtype)
+    if algorithm == "winograd" or (algorithm == "auto" and _winograd.pays(geometry, dtype)):
+        ways.append(_winograd.compute)
+    if _tiled.suits(geometry, dtype):
+        ways.append(_tiled.compute)
+    return ways

@@ -127,12 +127,12 @@ def _regular(rows: Cells, cols: Cells, out_backprop: NDArray[Any], result: NDArr
             panel,
             part,
             min(numba.get_num_threads(), tasks),
-            result.nbytes >= _PAST_CACHES and are_there(flat),
+            int(result.nbytes >= _PAST_CACHES and are_there(flat)),
         )
         arguments = tasks, plan, rows.first, cols.first, adopt(as_bits(out_backprop)), as_bits(flat)
         scratch = 48 * (panel + 4) * (part + 64)
         work = _BYTE_TIME * flat.nbytes
-        _threads.run(loops.gather, loops.gather_parallel, tasks, work, arguments, scratch=scratch)
+        _threads.run(loops.gather, tasks, work, arguments, scratch)
 
 
 def _irregular(plan: _Irregular, out_backprop: NDArray[Any], result: NDArray[Any]) -> None:
@@ -143,6 +143,5 @@ def _irregular(plan: _Irregular, out_backprop: NDArray[Any], result: NDArray[Any
     gradient = adopt(as_bits(out_backprop))
     with target(result) as flat:
         arguments = (*plan, gradient, as_bits(flat))
-        run = irregular_loops.gather_irregular, irregular_loops.gather_irregular_parallel
         work, scratch = 0.2 * flat.size, 8 * plan.sizes.depth
-        _threads.run(*run, plan.tasks, work, arguments, scratch)
+        _threads.run(irregular_loops.gather_irregular, plan.tasks, work, arguments, scratch)
