@@ -8,6 +8,7 @@ from numba import prange, types
 from numba.extending import overload
 
 from ._compile import helper, loop, parallel_loop
+from ._copy_runs import copy_run
 from ._halves import get
 from ._scalars import next_number
 from ._transpose import lanes_of, transpose
@@ -40,7 +41,7 @@ def _turn(
     source_row: int,
     target_row: int,
 ) -> None:
-    """Do what `_copy_block` does, in registers where the dtypes are the same."""
+    """Do what `_copy_block` does, floats in registers."""
     raise NotImplementedError  # the overload below is what gets compiled
 
 
@@ -55,7 +56,7 @@ def _turn_compiled(
     source_row: Any,
     target_row: Any,
 ) -> Any:
-    if source.dtype != target.dtype or not isinstance(source.dtype, types.Float):
+    if not isinstance(target.dtype, types.Float):
 
         def by_elements(
             source: Any,
@@ -81,17 +82,18 @@ def _turn_compiled(
         source_row: Any,
         target_row: Any,
     ) -> Any:
-        step, size = lanes_of(source), source.itemsize
+        step, size, to_size = lanes_of(target), source.itemsize, target.itemsize
         for lead in range(0, rows, step):
             for p in range(0, cols, step):
                 first, then = at + lead * source_row + p, to + p * target_row + lead
                 if lead + step <= rows and p + step <= cols:
                     transpose(
                         source,
+                        target,
                         source.ctypes.data + first * size,
                         source_row * size,
-                        target.ctypes.data + then * size,
-                        target_row * size,
+                        target.ctypes.data + then * to_size,
+                        target_row * to_size,
                     )
                 else:
                     some, few = min(step, rows - lead), min(step, cols - p)
@@ -115,8 +117,7 @@ def to_channels_last(
         image = task // strips * channels * pixels
         count = min(strip, pixels - first)
         if channels == 1:
-            for p in range(image + first, image + first + count):
-                target[p] = get(source, p)
+            copy_run(source, target, image + first, image + first, count)
             continue
         at, to = image + first, image + first * channels
         _turn(source, target, at, to, channels, count, pixels, channels)

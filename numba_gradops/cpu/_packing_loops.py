@@ -66,6 +66,7 @@ def pack(
             for o in range(0, whole, step):
                 transpose(
                     weights,
+                    packed,
                     weights.ctypes.data + (source + o) * size,
                     outs * size,
                     packed.ctypes.data + (target + o * block) * size,

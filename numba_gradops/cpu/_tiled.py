@@ -17,6 +17,7 @@ from ._adopt import adopt, batches, target
 from ._call import Call, channels_last
 from ._halves import as_bits
 from ._packing_loops import Packing
+from ._tiles import most_reached_cells
 from ._vectors import lanes, second_cache
 
 # What tiles are not for: fewer products (in an image: a result must not depend on the batch) than
@@ -38,6 +39,8 @@ _SEGMENT = 256
 _TILES = 16
 _TASKS = 64
 _TASK_BYTES = 2**18
+# Bytes of gradients that a task may widen for itself.
+_OWN_BYTES = 2**21
 # Tiles of a class in a task, at least: describing the class takes as long as a tile or two.
 _CLASS_TILES = 4
 
@@ -118,30 +121,32 @@ class Planned(NamedTuple):
 
 @lru_cache(maxsize=256)
 def plans(
-    geometry: Conv2D, group_in: int, size: int, channels_last: bool, direct: bool, batch: int
+    geometry: Conv2D, group_in: int, size: int, channels_last: bool, halves: bool, batch: int
 ) -> list[Planned]:
-    """Plan the parts of a call for some images of its batch."""
+    """Plan the parts of a call for some images of its batch, whose gradients may be `halves`."""
     rows, cols = geometry.rows, geometry.cols
     found = []
     for part in _parts(geometry, group_in, size):
         sizes = _sizes(geometry, part, group_in, size)
-        together = _panels_together(sizes["panels"], sizes["panel_bytes"]) if direct else 1
+        together = _panels_together(sizes["panels"], sizes["panel_bytes"]) if channels_last else 1
         panel_groups = -(-sizes["panels"] // together)
         tile_groups = _tile_groups(geometry, part, size, batch, panel_groups)
+        task_cells = _task_cells(geometry, part, size, batch, tile_groups) if halves else 0
         plan = part.kind(
             batch=batch,
+            task_cells=task_cells,
             tiles=_TILES,
             together=together,
             tile_groups=tile_groups,
             tasks=tile_groups * panel_groups,
             fetches_result=int(
-                direct
+                channels_last
                 and cols.stride == 1
                 and part.kind in loops.BY_CHANNELS
                 and together == sizes["panels"]
             ),
             **sizes,
-            **_result_steps(geometry, channels_last, direct),
+            **_result_steps(geometry, channels_last),
         )
         groups = 1 if part.kind in loops.GROUPED.values() else geometry.groups
         taps, terms = rows.window * cols.window, geometry.out_channels // geometry.groups
@@ -169,6 +174,16 @@ def _tile_groups(geometry: Conv2D, part: Part, size: int, batch: int, panel_grou
     gradient_bytes = batch * rows.output * cols.output * geometry.out_channels * size
     wished = max(-(-_TASKS // panel_groups), gradient_bytes // _TASK_BYTES)
     return max(1, min(tiles // _CLASS_TILES, wished))
+
+
+def _task_cells(geometry: Conv2D, part: Part, size: int, batch: int, tile_groups: int) -> int:
+    """Give the gradient pixels that a task reaches at most."""
+    rows, cols = geometry.rows, geometry.cols
+    class_rows, class_columns = min(rows.stride, rows.input), min(cols.stride, cols.input)
+    tile = loops.tile_of(part.kind, size).pixels
+    classes = class_rows * class_columns
+    most = most_reached_cells(batch, classes, class_columns, rows, cols, tile, tile_groups)
+    return max(1, int(most))
 
 
 def _sizes(geometry: Conv2D, part: Part, group_in: int, size: int) -> dict[str, int]:
@@ -212,30 +227,35 @@ def _sizes(geometry: Conv2D, part: Part, group_in: int, size: int) -> dict[str, 
     }
 
 
-def _result_steps(geometry: Conv2D, channels_last: bool, direct: bool) -> dict[str, int]:
+def _result_steps(geometry: Conv2D, channels_last: bool) -> dict[str, int]:
     rows, cols, channels = geometry.rows.input, geometry.cols.input, geometry.channels
     steps = channels * rows * cols, cols, 1, rows * cols
     if channels_last:
         steps = rows * cols * channels, cols * channels, channels, 1
     names = "image_step", "row_step", "column_step", "channel_step"
-    return {"direct": int(direct), **dict(zip(names, steps, strict=True))}
+    return {"direct": int(channels_last), **dict(zip(names, steps, strict=True))}
 
 
 def _scratch(plan: Any, kind: Any, size: int) -> int:
     tile = loops.tile_of(kind, size)
     sums = 2 * tile.pixels * tile.vectors * tile.lanes + plan.longest
     finished = (0 if plan.direct else plan.tiles) * tile.pixels * loops.width_of(kind, size)
+    widened = plan.task_cells * plan.cell_bytes
     return int(
-        8 * ((9 + 4 * plan.remembered) * plan.entries + plan.tiles * tile.pixels)
+        widened
+        + 8 * ((9 + 4 * plan.remembered) * plan.entries + plan.tiles * tile.pixels)
         + size * (sums + finished)
     )
 
 
 def _planned(call: Call, batch: int) -> list[Planned]:
     last = call.data_format == "NHWC"
-    direct = last and call.result.dtype == call.weights.dtype
     group_in, size = call.weights.shape[2], call.weights.itemsize
-    return plans(call.geometry, group_in, size, last, direct, batch)
+    halves = last and call.gradient.dtype != call.weights.dtype
+    found = plans(call.geometry, group_in, size, last, halves, batch)
+    if all(one.plan.task_cells * one.plan.cell_bytes <= _OWN_BYTES for one in found):
+        return found
+    return plans(call.geometry, group_in, size, last, False, batch)
 
 
 def packed(call: Call, planned: Planned) -> NDArray[Any] | None:
@@ -267,8 +287,9 @@ def compute(call: Call) -> bool:
     if any(array is None for array in weights):
         return False
     work = call.products / geometry.batch / _PRODUCTS
-    for images in batches(geometry.batch, call.image_bytes):
-        gradient = channels_last(call, images)
+    as_it_is = whole[0].plan.task_cells > 0
+    for images in batches(geometry.batch, 0 if as_it_is else call.image_bytes):
+        gradient = adopt(as_bits(call.gradient)) if as_it_is else channels_last(call, images)
         batch = images.stop - images.start
         planned = whole if batch == geometry.batch else _planned(call, batch)
         with target(call.result[images]) as flat:

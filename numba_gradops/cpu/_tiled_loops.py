@@ -18,10 +18,10 @@ from numba.extending import overload
 from .._geometry import Axis
 from . import _microkernel
 from ._compile import helper, loop, parallel_loop
+from ._copy_runs import copy_run
 from ._emitter import Tile, element_of
-from ._halves import put
 from ._scalars import next_number
-from ._tiles import place_pixels, stride_class, write_entries
+from ._tiles import class_tiles, place_pixels, reached_cells, stride_class, write_entries
 from ._transpose import lanes_of, transpose
 from ._vectors import lanes, pixels_beside
 
@@ -56,6 +56,7 @@ _FIELDS = [
         "term_bytes",  # from the weights of one term to those of the next
         "row_bytes",  # from the weights of one channel to those of the next
         "fetches_result",  # a tile's results are whole pixels in a row, and many
+        "task_cells",  # gradient pixels that a task widens at most; 0: they are wide already
         "direct",  # tiles are stored in the result as they are
         "image_step",  # of the result, in elements
         "row_step",
@@ -98,123 +99,78 @@ def width_of(kind: Any, itemsize: int) -> int:
     return tile.vectors if kind in BY_TERMS else tile.vectors * tile.lanes
 
 
-def _kernel_of(kind: Any, element: ir.Type, tile: Tile) -> Any:
+def _kernel_of(kind: Any, element: ir.Type, tile: Tile, stored: Any) -> Any:
     if kind in BY_CHANNELS:
-        return _microkernel.channels(element, tile)
+        return _microkernel.channels(element, tile, stored)
     if kind in BY_TERMS:
-        return _microkernel.terms(element, tile)
+        return _microkernel.terms(element, tile, stored)
     group = next(size for size, grouped in GROUPED.items() if grouped is kind)
-    return _microkernel.grouped(element, tile, group)
+    return _microkernel.grouped(element, tile, group, stored)
 
 
-def _tile_sizes(plan: Any, gradient: Any) -> tuple[int, int, int]:
+def _tile_sizes(plan: Any, weights: Any) -> tuple[int, int, int]:
     """Give a tile's pixels, its channels, and the elements in a row of its sums."""
     raise NotImplementedError  # the overload below is what gets compiled
 
 
 @overload(_tile_sizes)  # type: ignore[untyped-decorator]
-def _tile_sizes_compiled(plan: Any, gradient: Any) -> Any:
-    itemsize = gradient.dtype.bitwidth // 8
+def _tile_sizes_compiled(plan: Any, weights: Any) -> Any:
+    itemsize = weights.dtype.bitwidth // 8
     tile = tile_of(plan.instance_class, itemsize)
     pixels, width = tile.pixels, width_of(plan.instance_class, itemsize)
     room = tile.vectors * tile.lanes
 
-    def sizes(plan: Any, gradient: Any) -> Any:
+    def sizes(plan: Any, weights: Any) -> Any:
         return pixels, width, room
 
     return sizes
 
 
-def _run_tile(plan: Any, gradient: Any, *arguments: int) -> None:
+def _run_tile(plan: Any, weights: Any, result: Any, *arguments: int) -> None:
     """Run the register tile of the plan's kind; the arguments are those of `_microkernel`."""
     raise NotImplementedError  # the overload below is what gets compiled
 
 
 @overload(_run_tile)  # type: ignore[untyped-decorator]
-def _run_tile_compiled(plan: Any, gradient: Any, *arguments: Any) -> Any:
+def _run_tile_compiled(plan: Any, weights: Any, result: Any, *arguments: Any) -> Any:
     kind = plan.instance_class
-    tile = tile_of(kind, gradient.dtype.bitwidth // 8)
-    kernel = _kernel_of(kind, element_of(gradient), tile)
+    tile = tile_of(kind, weights.dtype.bitwidth // 8)
+    kernel = _kernel_of(kind, element_of(weights), tile, result.dtype)
 
-    def run(plan: Any, gradient: Any, *arguments: Any) -> Any:
+    def run(plan: Any, weights: Any, result: Any, *arguments: Any) -> Any:
         kernel(*arguments)
 
     return run
 
 
 @helper
-def _copy_elements(
-    plan: Any, scratch: Any, width: int, wanted: int, places: Any, pixels: int, first: int, to: Any
-) -> None:
-    for c in range(wanted):
-        at = first + c * plan.channel_step
-        for p in range(pixels):
-            put(to, at + places[p], scratch[p * width + c])
-
-
 def _copy_out(
     plan: Any, scratch: Any, width: int, wanted: int, places: Any, pixels: int, first: int, to: Any
 ) -> None:
-    """Copy finished tiles to a result of another layout or dtype."""
-    raise NotImplementedError  # the overload below is what gets compiled
-
-
-@overload(_copy_out)  # type: ignore[untyped-decorator]
-def _copy_out_compiled(
-    plan: Any, scratch: Any, width: Any, wanted: Any, places: Any, pixels: Any, first: Any, to: Any
-) -> Any:
-    if to.dtype != scratch.dtype:
-
-        def by_elements(
-            plan: Any,
-            scratch: Any,
-            width: Any,
-            wanted: Any,
-            places: Any,
-            pixels: Any,
-            first: Any,
-            to: Any,
-        ) -> Any:
-            _copy_elements(plan, scratch, width, wanted, places, pixels, first, to)
-
-        return by_elements
-
-    def by_vectors(
-        plan: Any,
-        scratch: Any,
-        width: Any,
-        wanted: Any,
-        places: Any,
-        pixels: Any,
-        first: Any,
-        to: Any,
-    ) -> Any:
-        step, size = lanes_of(to), to.itemsize
-        if pixels < step or places[1] - places[0] != 1:
-            _copy_elements(plan, scratch, width, wanted, places, pixels, first, to)
-            return
-        whole = wanted // step * step if width % step == 0 else 0
-        p = 0
-        while p < pixels:
-            count = min(step, pixels - p)
-            lead = 0
-            if count == step and places[p + step - 1] - places[p] == step - 1:
-                for c in range(0, whole, step):
-                    transpose(
-                        to,
-                        scratch.ctypes.data + (p * width + c) * size,
-                        width * size,
-                        to.ctypes.data + (first + places[p] + c * plan.channel_step) * size,
-                        plan.channel_step * size,
-                    )
-                lead = whole
-            for c in range(lead, wanted):
-                at = first + c * plan.channel_step
-                for q in range(p, p + count):
-                    to[at + places[q]] = scratch[q * width + c]
-            p += count
-
-    return by_vectors
+    """Copy finished tiles to a result of another layout."""
+    step, size = lanes_of(to), to.itemsize
+    contiguous = pixels >= step and places[1] - places[0] == 1
+    whole = wanted // step * step if contiguous and width % step == 0 else 0
+    p = 0
+    while p < pixels:
+        count = min(step, pixels - p)
+        lead = 0
+        if whole > 0 and count == step and places[p + step - 1] - places[p] == step - 1:
+            for c in range(0, whole, step):
+                transpose(
+                    to,
+                    to,
+                    scratch.ctypes.data + (p * width + c) * size,
+                    width * size,
+                    to.ctypes.data + (first + places[p] + c * plan.channel_step) * size,
+                    plan.channel_step * size,
+                )
+            lead = whole
+        for c in range(lead, wanted):
+            at = first + c * plan.channel_step
+            for q in range(p, p + count):
+                to[at + places[q]] = scratch[q * width + c]
+        p += count
 
 
 @loop
@@ -228,8 +184,8 @@ def work(
     result: Any,
 ) -> None:
     """Work on tasks until none is left."""
-    pixels, width, room = _tile_sizes(plan, gradient)
-    size = plan.element_bytes
+    pixels, width, room = _tile_sizes(plan, weights)
+    size = result.itemsize
     # Tables: one for tiles of every kind, one for full tiles, others by the first column.
     tables = np.empty((2 + plan.remembered, plan.entries, _microkernel.ENTRY), np.int64)
     known = np.empty((2 + plan.remembered, 3), np.int64)  # first column, entries, totals left
@@ -237,10 +193,13 @@ def work(
     runs = np.empty((pixels, 4), np.int64)
     bases, outs = np.empty(pixels, np.int64), np.empty(pixels, np.int64)
     places = np.empty(plan.tiles * pixels, np.int64)
-    totals = np.empty(2 * pixels * room, gradient.dtype)
-    zeros = np.zeros(max(plan.longest, room), gradient.dtype)
+    totals = np.empty(2 * pixels * room, weights.dtype)
+    zeros = np.zeros(max(plan.longest, room), weights.dtype)
     # Tiles that are not stored in place go here.
-    scratch = np.empty((0 if plan.direct else plan.tiles) * pixels * width, gradient.dtype)
+    scratch = np.empty((0 if plan.direct else plan.tiles) * pixels * width, result.dtype)
+    cell_elements = plan.cell_bytes // weights.itemsize
+    widened = np.empty(plan.task_cells * cell_elements, weights.dtype)
+    source = gradient.ctypes.data
     table_bytes = plan.entries * _microkernel.ENTRY * tables.itemsize
     # Pixels that follow one another in the result, whole: fetched too, before they are written.
     place_bytes = plan.column_step * size
@@ -253,14 +212,26 @@ def work(
         first_panel = task // plan.tile_groups * plan.together
         last_panel = min(first_panel + plan.together, plan.panels)
         tile_group = task % plan.tile_groups
+        if plan.task_cells > 0:
+            low, high = reached_cells(
+                plan.batch,
+                plan.classes,
+                plan.class_columns,
+                rows,
+                cols,
+                pixels,
+                tile_group,
+                plan.tile_groups,
+            )
+            first, count = low * cell_elements, (high - low) * cell_elements
+            copy_run(gradient, widened, first, 0, count)
+            source = widened.ctypes.data - first * weights.itemsize
         for index in range(plan.classes):
             row_class = stride_class(index // plan.class_columns, rows)
             col_class = stride_class(index % plan.class_columns, cols)
             class_pixels = plan.batch * row_class.elements * col_class.elements
             known[:, 0] = -1
-            class_tiles = (class_pixels + pixels - 1) // pixels
-            first_tile = class_tiles * tile_group // plan.tile_groups
-            last_tile = class_tiles * (tile_group + 1) // plan.tile_groups
+            first_tile, last_tile = class_tiles(class_pixels, pixels, tile_group, plan.tile_groups)
             for tile in range(first_tile, last_tile, plan.tiles):
                 start = tile * pixels
                 count = min(min(plan.tiles, last_tile - tile) * pixels, class_pixels - start)
@@ -315,7 +286,7 @@ def work(
                         for p in range(pixels):
                             outs[p] = (done + p) * width * size
                     # What the next tile reads first lies behind what this one does.
-                    ahead = gradient.ctypes.data + bases[here - 1] + plan.cell_bytes
+                    ahead = source + bases[here - 1] + plan.cell_bytes
                     lines = tile_lines // max(1, written * (last_panel - first_panel)) + 1
                     result_ahead, result_lines = 0, 0
                     if plan.fetches_result:
@@ -333,14 +304,13 @@ def work(
                         )
                         _run_tile(
                             plan,
-                            gradient,
+                            weights,
+                            result,
                             tables.ctypes.data + table * table_bytes,
                             written,
                             left,
                             bases.ctypes.data,
-                            gradient.ctypes.data
-                            + group * plan.group_bytes
-                            + block * plan.block_bytes,
+                            source + group * plan.group_bytes + block * plan.block_bytes,
                             places_at if plan.direct else outs.ctypes.data,
                             to,
                             zeros.ctypes.data,
@@ -364,6 +334,9 @@ def work(
                     place = (group * plan.group_in + channel) * plan.channel_step
                     wanted = min(width, plan.group_in - channel)
                     _copy_out(plan, scratch, width, wanted, places, count, place, result)
+    # Numba takes memory back after the last use that it sees, and it does not see addresses.
+    if plan.task_cells > 0:
+        widened[0] = 0
 
 
 @parallel_loop

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .._geometry import Axis
-from ._compile import helper
+from ._compile import helper, loop
 from ._microkernel import CARRY, FIRST_CARRY, FIRST_MOVE, MOVE
 
 # Segments of a sum whose totals are, in turn, carried to the grand totals.
@@ -68,6 +68,61 @@ def stride_class(lead: int, axis: Axis) -> ClassAxis:
     full_first = max(0, (taps - 1) * axis.cell_step - cell)
     full_last = min(count, axis.output - cell)
     return ClassAxis(lead, count, tap, taps, cell, full_first, full_last)
+
+
+@helper
+def class_tiles(pixels: int, tile: int, group: int, groups: int) -> tuple[int, int]:
+    """Give the tiles of a class that belong to a group, one of `groups`: the first, and behind."""
+    tiles = (pixels + tile - 1) // tile
+    return tiles * group // groups, tiles * (group + 1) // groups
+
+
+@helper
+def _cell_number(image: int, y: int, x: int, rows: Axis, cols: Axis) -> int:
+    """Count the cells before one; one outside of the image counts as the nearest end of a row."""
+    if y < 0 or y >= rows.output:
+        return (image + (0 if y < 0 else 1)) * rows.output * cols.output
+    return (image * rows.output + y) * cols.output + min(max(x, 0), cols.output)
+
+
+@helper
+def reached_cells(
+    batch: int, classes: int, class_columns: int, rows: Axis, cols: Axis,
+    tile: int, group: int, groups: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Give a range that holds all cells that a group of tiles reaches: the first, and behind."""
+    low, high = batch * rows.output * cols.output, 0
+    for index in range(classes):
+        row_class = stride_class(index // class_columns, rows)
+        col_class = stride_class(index % class_columns, cols)
+        in_image = row_class.elements * col_class.elements
+        first, last = class_tiles(batch * in_image, tile, group, groups)
+        start, stop = first * tile, min(last * tile, batch * in_image)
+        if start >= stop or row_class.taps == 0 or col_class.taps == 0:
+            continue
+        # The last tap of the first pixel, and the first tap of the last pixel.
+        y = row_class.cell + start % in_image // col_class.elements
+        x = col_class.cell + start % col_class.elements
+        y -= (row_class.taps - 1) * rows.cell_step
+        x -= (col_class.taps - 1) * cols.cell_step
+        low = min(low, _cell_number(start // in_image, y, x, rows, cols))
+        stop -= 1
+        y = row_class.cell + stop % in_image // col_class.elements
+        x = col_class.cell + stop % col_class.elements + 1
+        high = max(high, _cell_number(stop // in_image, y, x, rows, cols))
+    return low, max(low, high)
+
+
+@loop
+def most_reached_cells(
+    batch: int, classes: int, class_columns: int, rows: Axis, cols: Axis, tile: int, groups: int
+) -> int:
+    """Give the size of the largest range of `reached_cells`."""
+    most = 0
+    for group in range(groups):
+        low, high = reached_cells(batch, classes, class_columns, rows, cols, tile, group, groups)
+        most = max(most, high - low)
+    return most
 
 
 @helper
