@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from .._arguments import DataFormat
@@ -51,17 +52,28 @@ class Call(NamedTuple):
         ]
 
 
+def widened(halves: NDArray[Any], dtype: np.dtype[Any], purpose: str) -> NDArray[Any]:
+    """Give a copy in the computing dtype."""
+    copy = empty(halves.shape, dtype, purpose)
+    _copy(1, halves.size, 4096, halves, copy.reshape(-1))
+    return copy
+
+
 def channels_last(call: Call) -> NDArray[Any]:
     """Give the gradient flat, in NHWC order and the computing dtype."""
     gradient = call.gradient
-    dtype = call.weights.dtype
-    if call.data_format == "NHWC" and gradient.dtype == dtype:
-        return adopt(gradient)
-    copy = empty((gradient.size,), dtype, "the gradient of a few images in another form")
-    channels, pixels, strip = 1, gradient.size, 4096
-    if call.data_format == "NCHW":
-        channels, pixels, strip = gradient.shape[1], gradient.shape[2] * gradient.shape[3], 64
-    arguments = (channels, pixels, strip, adopt(as_bits(gradient)), copy)
-    tasks = gradient.size // (channels * pixels) * -(-pixels // strip)
-    _threads.run(loops.to_channels_last, tasks, 0.3 * copy.size, arguments)
+    dtype, purpose = call.weights.dtype, "the gradient of a few images in another form"
+    if call.data_format == "NHWC":
+        return adopt(gradient if gradient.dtype == dtype else widened(gradient, dtype, purpose))
+    copy = empty((gradient.size,), dtype, purpose)
+    _copy(gradient.shape[1], gradient.shape[2] * gradient.shape[3], 64, gradient, copy)
     return adopt(copy)
+
+
+def _copy(channels: int, pixels: int, strip: int, array: NDArray[Any], copy: NDArray[Any]) -> None:
+    """Have images of so many channels and pixels copied in strips of pixels."""
+    arguments = (channels, pixels, strip, adopt(as_bits(array)), copy)
+    tasks = array.size // (channels * pixels) * -(-pixels // strip)
+    _threads.run(
+        loops.to_channels_last, tasks, (0.3 if channels > 1 else 0.1) * copy.size, arguments
+    )

@@ -8,8 +8,9 @@ from numba import types
 from numba.extending import overload
 
 from ._compile import helper, loop
+from ._copy_runs import copy_run
 from ._halves import get
-from ._scalars import copy_bytes, next_number
+from ._scalars import next_number
 from ._transpose import lanes_of, transpose
 
 
@@ -40,7 +41,7 @@ def _turn(
     source_row: int,
     target_row: int,
 ) -> None:
-    """Do what `_copy_block` does, in registers where the dtypes are the same."""
+    """Do what `_copy_block` does, floats in registers."""
     raise NotImplementedError  # the overload below is what gets compiled
 
 
@@ -55,7 +56,7 @@ def _turn_compiled(
     source_row: Any,
     target_row: Any,
 ) -> Any:
-    if source.dtype != target.dtype or not isinstance(source.dtype, types.Float):
+    if not isinstance(target.dtype, types.Float):
 
         def by_elements(
             source: Any,
@@ -81,7 +82,7 @@ def _turn_compiled(
         source_row: Any,
         target_row: Any,
     ) -> Any:
-        step, size = lanes_of(source), source.itemsize
+        step, size, to_size = lanes_of(target), source.itemsize, target.itemsize
         if rows < step or cols < step:
             _copy_block(source, target, at, to, rows, cols, source_row, target_row)
             return
@@ -92,35 +93,14 @@ def _turn_compiled(
                 col = min(other * step, cols - step)
                 transpose(
                     source,
+                    target,
                     source.ctypes.data + (at + row * source_row + col) * size,
                     source_row * size,
-                    target.ctypes.data + (to + col * target_row + row) * size,
-                    target_row * size,
+                    target.ctypes.data + (to + col * target_row + row) * to_size,
+                    target_row * to_size,
                 )
 
     return by_vectors
-
-
-def _widen(source: Any, at: int, target: Any, to: int, count: int) -> None:
-    """Copy elements that lie one behind the other, and widen halves."""
-    raise NotImplementedError  # the overload below is what gets compiled
-
-
-@overload(_widen)  # type: ignore[untyped-decorator]
-def _widen_compiled(source: Any, at: Any, target: Any, to: Any, count: Any) -> Any:
-    if source.dtype == target.dtype:
-
-        def by_bytes(source: Any, at: Any, target: Any, to: Any, count: Any) -> Any:
-            size = source.itemsize
-            copy_bytes(target.ctypes.data + to * size, source.ctypes.data + at * size, count * size)
-
-        return by_bytes
-
-    def by_elements(source: Any, at: Any, target: Any, to: Any, count: Any) -> Any:
-        for k in range(count):
-            target[to + k] = get(source, at + k)
-
-    return by_elements
 
 
 # Pixels that are copied at once: their lines in the target stay in the first-level cache.
@@ -147,7 +127,7 @@ def copy_pixels(
             start, then = at + first + lead, to + lead * channels
             _turn(source, target, start, then, channels, strip, image_pixels, channels)
         return
-    _widen(source, at + first * channels, target, to, count * channels)
+    copy_run(source, target, at + first * channels, to, count * channels)
 
 
 @loop
@@ -165,8 +145,7 @@ def to_channels_last(
         image = task // strips * channels * pixels
         count = min(strip, pixels - first)
         if channels == 1:
-            for p in range(image + first, image + first + count):
-                target[p] = get(source, p)
+            copy_run(source, target, image + first, image + first, count)
             continue
         at, to = image + first, image + first * channels
         _turn(source, target, at, to, channels, count, pixels, channels)

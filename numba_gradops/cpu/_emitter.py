@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 
@@ -27,15 +26,28 @@ def constant(value: int) -> ir.Constant:
     return ir.Constant(I64, value)
 
 
+def _size(element: ir.Type) -> int:
+    """Give the bytes of an element."""
+    if isinstance(element, ir.IntType):
+        return int(element.width) // 8
+    return 4 if isinstance(element, ir.FloatType) else 8
+
+
+def _suffix(vector: ir.VectorType) -> str:
+    """Give a vector type as LLVM writes it in the names of functions."""
+    letter = "i" if isinstance(vector.element, ir.IntType) else "f"
+    return f"v{vector.count}{letter}{8 * _size(vector.element)}"
+
+
 class Emitter:
     """The vector operations that the kernels are made of, for one element type and width."""
 
     def __init__(self, builder: ir.IRBuilder, element: ir.Type, lanes: int) -> None:
         self.builder, self.element, self.lanes = builder, element, lanes
-        self.size = 4 if isinstance(element, ir.FloatType) else 8
+        self.size = _size(element)
         self.vector = ir.VectorType(element, lanes)
         self.zero = ir.Constant(self.vector, [0.0] * lanes)
-        self.suffix = f"v{lanes}f{8 * self.size}"
+        self.suffix = _suffix(self.vector)
 
     def _declare(self, name: str, result: ir.Type, arguments: Sequence[ir.Type]) -> Any:
         return cgutils.get_or_insert_function(
@@ -83,18 +95,24 @@ class Emitter:
         lanes = ir.Constant(ir.VectorType(I64, self.lanes), numbers)
         return self.builder.icmp_signed("<", lanes, self.splat(count))
 
-    def load_masked(self, address: Any, mask: Any) -> Any:
-        pointer = self.pointer(address, self.vector)
-        arguments = [pointer.type, I32, mask.type, self.vector]
-        function = self._declare(f"llvm.masked.load.{self.suffix}.p0", self.vector, arguments)
-        align = ir.Constant(I32, self.size)
-        return self.builder.call(function, [pointer, align, mask, self.zero])
+    def load_masked(self, address: Any, mask: Any, vector: ir.Type | None = None) -> Any:
+        """Load some lanes, the others are 0; of `vector`, or of what is in registers."""
+        vector = vector or self.vector
+        pointer = self.pointer(address, vector)
+        arguments = [pointer.type, I32, mask.type, vector]
+        name = f"llvm.masked.load.{_suffix(vector)}.p0"
+        function = self._declare(name, vector, arguments)
+        align = ir.Constant(I32, _size(vector.element))
+        return self.builder.call(function, [pointer, align, mask, ir.Constant(vector, None)])
 
     def store_masked(self, value: Any, address: Any, mask: Any) -> None:
-        pointer = self.pointer(address, self.vector)
-        arguments = [self.vector, pointer.type, I32, mask.type]
-        function = self._declare(f"llvm.masked.store.{self.suffix}.p0", ir.VoidType(), arguments)
-        self.builder.call(function, [value, pointer, ir.Constant(I32, self.size), mask])
+        """Store some lanes."""
+        pointer = self.pointer(address, value.type)
+        arguments = [value.type, pointer.type, I32, mask.type]
+        name = f"llvm.masked.store.{_suffix(value.type)}.p0"
+        function = self._declare(name, ir.VoidType(), arguments)
+        align = ir.Constant(I32, _size(value.type.element))
+        self.builder.call(function, [value, pointer, align, mask])
 
     def sums_of_lanes(self, values: list[Any]) -> list[Any]:
         """Add up the lanes of each vector; sum i is lane i % lanes of vector i // lanes.
@@ -204,36 +222,3 @@ def loop_over_terms(
 def element_of(array: Any) -> ir.Type:
     """Give the element type of an array argument that is there for its type."""
     return ir.FloatType() if array.dtype == types.float32 else ir.DoubleType()
-
-
-def transpose(element: ir.Type, lanes: int) -> Any:
-    """Make a function that transposes a square block in registers.
-
-    ``f(source, source_row, target, target_row)``: addresses, and bytes from row to row.
-    """
-    signature = types.void(*[types.intp] * 4)
-
-    def kernel(typingctx: Any, source: Any, source_row: Any, target: Any, target_row: Any) -> Any:
-        def codegen(context: Any, builder: Any, _: Any, values: Any) -> Any:
-            source, source_row, target, target_row = values
-            emit = Emitter(builder, element, lanes)
-            rows = [emit.load(emit.add(source, emit.scaled(source_row, i))) for i in range(lanes)]
-            # Exchange the off-diagonal halves of blocks of 2, 4, 8, ... rows and columns.
-            half = 1
-            while half < lanes:
-                numbers = range(lanes)
-                low = [n if not n & half else lanes + n - half for n in numbers]
-                high = [n + half if not n & half else lanes + n for n in numbers]
-                masks = [ir.Constant(ir.VectorType(I32, lanes), order) for order in (low, high)]
-                for i in range(lanes):
-                    if not i & half:
-                        a, b = rows[i], rows[i + half]
-                        rows[i], rows[i + half] = (builder.shuffle_vector(a, b, m) for m in masks)
-                half *= 2
-            for i, row in enumerate(rows):
-                emit.store(row, emit.add(target, emit.scaled(target_row, i)))
-            return context.get_dummy_value()
-
-        return signature, codegen
-
-    return intrinsic(kernel)

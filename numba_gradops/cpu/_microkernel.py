@@ -41,6 +41,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from ._elements import Elements
 from ._emitter import I32, I64, UNROLL, Emitter, Grid, Sums, Tile, constant, loop_over_terms
 
 ENTRY = 4  # integers in an entry
@@ -180,7 +181,7 @@ def _with_totals(emit: Emitter, sums: Grid, arguments: dict[str, Any]) -> Grid:
     return sums
 
 
-def _store_tile(emit: Emitter, sums: Grid, arguments: dict[str, Any]) -> None:
+def _store_tile(emit: Emitter, sums: Grid, arguments: dict[str, Any], target: Elements) -> None:
     """Store pixel i at ``result + outs[i]``, as many channels as are `wanted`."""
     builder = emit.builder
     columns = len(sums[0])
@@ -190,14 +191,14 @@ def _store_tile(emit: Emitter, sums: Grid, arguments: dict[str, Any]) -> None:
         for i, row in enumerate(sums):
             to = builder.add(arguments["result"], emit.load_int(arguments["outs"], constant(i)))
             for j, value in enumerate(row):
-                store(value, emit.add(to, j * emit.lanes * emit.size), j)
+                store(value, emit.add(to, j * emit.lanes * target.size), j)
 
     with builder.if_else(full) as (then, otherwise):
         with then:
-            store_all(lambda value, address, _: emit.store(value, address))
+            store_all(lambda value, address, _: target.store(value, address))
         with otherwise:
             masks = [emit.mask(j * emit.lanes, arguments["wanted"]) for j in range(columns)]
-            store_all(lambda value, address, j: emit.store_masked(value, address, masks[j]))
+            store_all(lambda value, address, j: target.store_masked(value, address, masks[j]))
 
 
 _NAMES = (
@@ -221,7 +222,7 @@ _NAMES = (
 )
 
 
-def _kernel(element: ir.Type, tile: Tile, emit_body: Callable[..., None]) -> Any:
+def _kernel(element: ir.Type, tile: Tile, stored: Any, emit_body: Callable[..., None]) -> Any:
     signature = types.void(*[types.intp] * len(_NAMES))
 
     def kernel(
@@ -231,7 +232,8 @@ def _kernel(element: ir.Type, tile: Tile, emit_body: Callable[..., None]) -> Any
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, _: Any, values: Any) -> Any:
             arguments = dict(zip(_NAMES, values, strict=True))
-            emit_body(Emitter(builder, element, tile.lanes), tile, arguments)
+            emit = Emitter(builder, element, tile.lanes)
+            emit_body(emit, tile, arguments, Elements(emit, stored))
             return context.get_dummy_value()
 
         return signature, codegen
@@ -239,7 +241,7 @@ def _kernel(element: ir.Type, tile: Tile, emit_body: Callable[..., None]) -> Any
     return intrinsic(kernel)
 
 
-def _channels_body(emit: Emitter, tile: Tile, arguments: dict[str, Any]) -> None:
+def _channels_body(emit: Emitter, tile: Tile, arguments: dict[str, Any], target: Elements) -> None:
     row_bytes = tile.vectors * emit.lanes * emit.size
 
     def inner(weights: Any, gradients: list[Any], terms: Any, sums: Grid) -> Grid:
@@ -263,10 +265,10 @@ def _channels_body(emit: Emitter, tile: Tile, arguments: dict[str, Any]) -> None
         return loop_over_terms(emit, terms, sums, step, UNROLL)
 
     sums = _entry_loop(emit, tile.pixels, tile.vectors, arguments, inner)
-    _store_tile(emit, sums, arguments)
+    _store_tile(emit, sums, arguments, target)
 
 
-def _terms_body(emit: Emitter, tile: Tile, arguments: dict[str, Any]) -> None:
+def _terms_body(emit: Emitter, tile: Tile, arguments: dict[str, Any], target: Elements) -> None:
     builder = emit.builder
 
     def inner(weights: Any, gradients: list[Any], terms: Any, sums: Grid) -> Grid:
@@ -308,16 +310,19 @@ def _terms_body(emit: Emitter, tile: Tile, arguments: dict[str, Any]) -> None:
 
     sums = _entry_loop(emit, tile.pixels, tile.vectors, arguments, inner)
     added = emit.sums_of_lanes([value for row in sums for value in row])
+    added = [target.narrow(value) for value in added]
     for i in range(tile.pixels):
         to = builder.add(arguments["result"], emit.load_int(arguments["outs"], constant(i)))
         for c in range(tile.vectors):
             vector, lane = divmod(i * tile.vectors + c, emit.lanes)
             value = builder.extract_element(added[vector], ir.Constant(I32, lane))
-            pointer = emit.pointer(emit.add(to, c * emit.size), emit.element)
-            builder.store(value, pointer, align=emit.size)
+            pointer = emit.pointer(emit.add(to, c * target.size), target.element)
+            builder.store(value, pointer, align=target.size)
 
 
-def _grouped_body(emit: Emitter, tile: Tile, arguments: dict[str, Any], group: int) -> None:
+def _grouped_body(
+    emit: Emitter, tile: Tile, arguments: dict[str, Any], target: Elements, group: int
+) -> None:
     columns = range(tile.vectors)
     masks = [emit.mask(j * emit.lanes, arguments["wanted"]) for j in columns]
     # Term o: every lane takes the o-th of its group's gradients.
@@ -344,23 +349,26 @@ def _grouped_body(emit: Emitter, tile: Tile, arguments: dict[str, Any], group: i
         return result
 
     sums = _entry_loop(emit, tile.pixels, tile.vectors, arguments, inner)
-    _store_tile(emit, sums, arguments)
+    _store_tile(emit, sums, arguments, target)
 
 
-def channels(element: ir.Type, tile: Tile) -> Any:
-    """Make the kernel whose lanes are input channels; weights are packed [term, channel]."""
-    return _kernel(element, tile, _channels_body)
+def channels(element: ir.Type, tile: Tile, stored: Any = None) -> Any:
+    """Make the kernel whose lanes are input channels; weights are packed [term, channel].
+
+    This and the others store elements of Numba's type `stored`, if that is not `element`.
+    """
+    return _kernel(element, tile, stored, _channels_body)
 
 
-def terms(element: ir.Type, tile: Tile) -> Any:
+def terms(element: ir.Type, tile: Tile, stored: Any = None) -> Any:
     """Make the kernel whose lanes are output channels; a tile has `vectors` input channels."""
-    return _kernel(element, tile, _terms_body)
+    return _kernel(element, tile, stored, _terms_body)
 
 
-def grouped(element: ir.Type, tile: Tile, group: int) -> Any:
+def grouped(element: ir.Type, tile: Tile, group: int, stored: Any = None) -> Any:
     """Make the kernel whose lanes are input channels, of groups with `group` inputs and outputs."""
 
-    def body(emit: Emitter, tile: Tile, arguments: dict[str, Any]) -> None:
-        _grouped_body(emit, tile, arguments, group)
+    def body(emit: Emitter, tile: Tile, arguments: dict[str, Any], target: Elements) -> None:
+        _grouped_body(emit, tile, arguments, target, group)
 
-    return _kernel(element, tile, body)
+    return _kernel(element, tile, stored, body)

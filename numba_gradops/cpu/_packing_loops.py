@@ -67,6 +67,7 @@ def pack(counter: Any, numbers: Any, weights: Any, packed: Any, odd: Any) -> Non
             for o in range(0, whole, step):
                 transpose(
                     weights,
+                    packed,
                     weights.ctypes.data + (source + o) * size,
                     outs * size,
                     packed.ctypes.data + (target + o * block) * size,

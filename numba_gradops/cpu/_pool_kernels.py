@@ -10,19 +10,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ._emitter import I32, I64, UNROLL, Emitter, Grid, constant, loop_over_terms
-from ._vectors import has_instruction
-
-# Element types of columns: in LLVM, and the number of bytes. Halves are seen as integers: float16
-# as uint16, bfloat16 as int16.
-_ELEMENTS = {
-    types.float32: (ir.FloatType(), 4),
-    types.float64: (ir.DoubleType(), 8),
-    types.int32: (I32, 4),
-    types.int64: (I64, 8),
-    types.uint16: (ir.IntType(16), 2),
-    types.int16: (ir.IntType(16), 2),
-}
+from ._elements import Elements
+from ._emitter import I64, UNROLL, Emitter, Grid, constant, loop_over_terms
 
 
 def _over_columns(
@@ -51,129 +40,6 @@ def _over_columns(
     unroll = UNROLL if blocks is None else 1
     values = loop_over_terms(emit, columns, [[] if carried is None else [carried]], column, unroll)
     return values[0][0] if values[0] else None
-
-
-class _Elements:
-    """Vectors of float64 in registers, of another element type in memory."""
-
-    def __init__(self, emit: Emitter, kind: Any, past_caches: bool = False) -> None:
-        self.emit, self.past_caches = emit, past_caches
-        self.element, self.size = _ELEMENTS[kind]
-        self.vector = ir.VectorType(self.element, emit.lanes)
-        self.kind = kind
-        self.floats = ir.VectorType(ir.FloatType(), emit.lanes)
-        self.halves = ir.VectorType(ir.HalfType(), emit.lanes)
-        self.words = ir.VectorType(I32, emit.lanes)
-
-    def block_bytes(self, block: Any) -> Any:
-        return self.emit.scaled(block, self.emit.lanes * self.size)
-
-    def load(self, address: Any) -> Any:
-        builder, wide = self.emit.builder, self.emit.vector
-        value = builder.load(self.emit.pointer(address, self.vector), align=self.size)
-        if self.kind == types.uint16:
-            return builder.fpext(self._from_float16(value), wide)
-        if self.kind == types.int16:
-            word = builder.shl(builder.zext(value, self.words), self._word(16))
-            return builder.fpext(builder.bitcast(word, self.floats), wide)
-        if self.kind in (types.int32, types.int64):
-            return builder.sitofp(value, wide)
-        return value if self.vector == wide else builder.fpext(value, wide)
-
-    def store(self, value: Any, address: Any) -> None:
-        builder = self.emit.builder
-        if self.kind == types.uint16:
-            value = self._to_float16(self._round_to_odd(value))
-        elif self.kind == types.int16:
-            value = self._to_bfloat16(self._round_to_odd(value))
-        elif self.kind in (types.int32, types.int64):
-            value = self._cut(value)
-        elif self.vector != self.emit.vector:
-            value = builder.fptrunc(value, self.vector)
-        pointer = self.emit.pointer(address, self.vector)
-        if self.past_caches:
-            self.emit.store_past_caches(value, pointer, self.emit.lanes * self.size)
-        else:
-            builder.store(value, pointer, align=self.size)
-
-    def _cut(self, value: Any) -> Any:
-        """Cut toward zero; what does not fit becomes the lowest integer."""
-        builder, lanes = self.emit.builder, self.emit.lanes
-        lowest = -(2 ** (8 * self.size - 1))
-        low, high = (
-            ir.Constant(self.emit.vector, [bound] * lanes)
-            for bound in (float(lowest) - 1.0, -float(lowest))
-        )
-        above = builder.fcmp_ordered(">", value, low)
-        fits = builder.and_(above, builder.fcmp_ordered("<", value, high))
-        cut = builder.fptosi(value, self.vector)
-        return builder.select(fits, cut, ir.Constant(self.vector, [lowest] * lanes))
-
-    # What follows says in vectors what `_halves` says, and explains, for one element.
-
-    def _word(self, value: int) -> ir.Constant:
-        return ir.Constant(self.words, [value] * self.emit.lanes)
-
-    def _from_float16(self, value: Any) -> Any:
-        builder, word = self.emit.builder, self._word
-        if has_instruction("f16c"):
-            return builder.fpext(builder.bitcast(value, self.halves), self.floats)
-        bits = builder.zext(value, self.words)
-        magnitude = builder.shl(builder.and_(bits, word(0x7FFF)), word(13))
-        scale = ir.Constant(self.floats, [2.0**112] * self.emit.lanes)
-        scaled = builder.fmul(builder.bitcast(magnitude, self.floats), scale)
-        finite = builder.icmp_unsigned("<", magnitude, word(0x7C00 << 13))
-        special = builder.or_(magnitude, word(0x7F800000))
-        wide = builder.select(finite, builder.bitcast(scaled, self.words), special)
-        sign = builder.shl(builder.and_(bits, word(0x8000)), word(16))
-        return builder.bitcast(builder.or_(wide, sign), self.floats)
-
-    def _round_to_odd(self, value: Any) -> Any:
-        """Give the bits of a float32 that a second rounding treats as it would treat `value`."""
-        builder, word, wide = self.emit.builder, self._word, self.emit.vector
-        short = builder.fptrunc(value, self.floats)
-        back = builder.fpext(short, wide)
-        bits = builder.bitcast(short, self.words)
-        integers = ir.VectorType(I64, self.emit.lanes)
-        one = ir.Constant(integers, [1] * self.emit.lanes)
-        # Without the sign, the order of magnitudes is that of the bits.
-        orders = [builder.shl(builder.bitcast(v, integers), one) for v in (back, value)]
-        away = builder.zext(builder.icmp_unsigned(">", *orders), self.words)
-        odd = builder.or_(builder.sub(bits, away), word(1))
-        # Neither for NaN nor for infinity, which is equal to itself.
-        return builder.select(builder.fcmp_ordered("!=", back, value), odd, bits)
-
-    def _to_float16(self, bits: Any) -> Any:
-        builder, word = self.emit.builder, self._word
-        magnitude = builder.and_(bits, word(0x7FFFFFFF))
-        number = builder.icmp_unsigned("<=", magnitude, word(0x7F800000))
-        sign = builder.and_(builder.lshr(bits, word(16)), word(0x8000))
-        if has_instruction("f16c"):
-            short = builder.fptrunc(builder.bitcast(bits, self.floats), self.halves)
-            nan = builder.trunc(builder.or_(sign, word(0x7E00)), self.vector)
-            return builder.select(number, builder.bitcast(short, self.vector), nan)
-        odd = builder.and_(builder.lshr(magnitude, word(13)), word(1))
-        rebiased = builder.add(magnitude, word((0xFFF - (112 << 23)) & 0xFFFFFFFF))
-        normal = builder.lshr(builder.add(rebiased, odd), word(13))
-        half = ir.Constant(self.floats, [0.5] * self.emit.lanes)
-        lined_up = builder.fadd(builder.bitcast(magnitude, self.floats), half)
-        subnormal = builder.sub(builder.bitcast(lined_up, self.words), word(0x3F000000))
-        result = subnormal
-        for bound, above in ((113 << 23, normal), (0x47800000, word(0x7C00))):
-            below = builder.icmp_unsigned("<", magnitude, word(bound))
-            result = builder.select(below, result, above)
-        result = builder.select(number, result, word(0x7E00))
-        return builder.trunc(builder.or_(result, sign), self.vector)
-
-    def _to_bfloat16(self, bits: Any) -> Any:
-        builder, word = self.emit.builder, self._word
-        top = builder.lshr(bits, word(16))
-        odd = builder.and_(top, word(1))
-        rounded = builder.lshr(builder.add(builder.add(bits, word(0x7FFF)), odd), word(16))
-        magnitude = builder.and_(bits, word(0x7FFFFFFF))
-        number = builder.icmp_unsigned("<=", magnitude, word(0x7F800000))
-        result = builder.select(number, rounded, builder.or_(top, word(0x40)))
-        return builder.trunc(result, self.vector)
 
 
 def _least(emit: Emitter, value: Any, least: Any) -> Any:
@@ -211,7 +77,7 @@ def divide_columns(lanes: int, fused: bool, one_block: bool) -> Any:
             source, target, columns, source_bytes, target_bytes, blocks = values[2:8]
             divisors, high, low = values[8:]
             emit = Emitter(builder, ir.DoubleType(), lanes)
-            read, write = _Elements(emit, like_source), _Elements(emit, like_target)
+            read, write = Elements(emit, like_source), Elements(emit, like_target)
             watch = fused and like_source == types.float64
 
             def start(c: Any) -> Callable[[Any, Any], Any]:
@@ -270,7 +136,7 @@ def add_columns(lanes: int, rows: int, one_block: bool, past_caches: bool = Fals
         def codegen(context: Any, builder: Any, _: Any, values: Any) -> Any:
             target, columns, target_bytes, blocks, firsts, seconds, row, next_row = values[1:]
             emit = Emitter(builder, ir.DoubleType(), lanes)
-            write = _Elements(emit, like_target, past_caches)
+            write = Elements(emit, like_target, past_caches)
 
             def start(c: Any) -> Callable[[Any, Any], Any]:
                 places = emit.load_int(firsts, c), emit.load_int(seconds, c)

@@ -123,7 +123,6 @@ def plans(
     batch: int,
     *,
     channels_last: bool,
-    direct: bool,
     plain: bool,
 ) -> list[Planned]:
     """Plan the parts of a call for some images of its batch.
@@ -159,17 +158,17 @@ def plans(
             batch=batch,
             tiles=_TILES,
             together=together,
-            at_once=together if direct else 1,
+            at_once=together if channels_last else 1,
             tile_groups=tile_groups,
             fetches_result=int(
-                direct
+                channels_last
                 and cols.stride == 1
                 and part.kind in loops.BY_CHANNELS
                 and together == sizes["panels"]
             ),
             **reading._asdict(),
             **sizes,
-            **_result_steps(geometry, channels_last, direct),
+            **_result_steps(geometry, channels_last),
         )
         groups = 1 if part.kind in loops.GROUPED.values() else geometry.groups
         taps = rows.window * cols.window
@@ -248,13 +247,13 @@ def _sizes(geometry: Conv2D, part: Part, group_in: int, size: int) -> dict[str, 
     }
 
 
-def _result_steps(geometry: Conv2D, channels_last: bool, direct: bool) -> dict[str, int]:
+def _result_steps(geometry: Conv2D, channels_last: bool) -> dict[str, int]:
     rows, cols, channels = geometry.rows.input, geometry.cols.input, geometry.channels
     steps = channels * rows * cols, cols, 1, rows * cols
     if channels_last:
         steps = rows * cols * channels, cols * channels, channels, 1
     names = "image_step", "row_step", "column_step", "channel_step"
-    return {"direct": int(direct), **dict(zip(names, steps, strict=True))}
+    return {"direct": int(channels_last), **dict(zip(names, steps, strict=True))}
 
 
 def _scratch(plan: Any, kind: Any, size: int) -> int:
@@ -270,14 +269,12 @@ def _scratch(plan: Any, kind: Any, size: int) -> int:
 
 
 def _planned(call: Call, *, plain: bool) -> list[Planned]:
-    last = call.data_format == "NHWC"
     return plans(
         call.geometry,
         call.weights.shape[2],
         call.weights.itemsize,
         len(call.result),
-        channels_last=last,
-        direct=last and call.result.dtype == call.weights.dtype,
+        channels_last=call.data_format == "NHWC",
         plain=plain,
     )
 

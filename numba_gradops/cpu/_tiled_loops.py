@@ -19,7 +19,6 @@ from . import _microkernel
 from ._compile import helper, loop
 from ._emitter import Tile, element_of
 from ._gradient_block_loops import fill_block, task_rows
-from ._halves import put
 from ._plans import reader
 from ._scalars import next_number
 from ._tiles import place_pixels, stride_class, write_entries
@@ -113,13 +112,13 @@ def width_of(kind: Any, itemsize: int) -> int:
     return tile.vectors if kind in BY_TERMS else tile.vectors * tile.lanes
 
 
-def _kernel_of(kind: Any, element: ir.Type, tile: Tile) -> Any:
+def _kernel_of(kind: Any, element: ir.Type, tile: Tile, stored: Any) -> Any:
     if kind in BY_CHANNELS:
-        return _microkernel.channels(element, tile)
+        return _microkernel.channels(element, tile, stored)
     if kind in BY_TERMS:
-        return _microkernel.terms(element, tile)
+        return _microkernel.terms(element, tile, stored)
     group = next(size for size, grouped in GROUPED.items() if grouped is kind)
-    return _microkernel.grouped(element, tile, group)
+    return _microkernel.grouped(element, tile, group, stored)
 
 
 def _tile_sizes(kind: Any, weights: Any) -> tuple[int, int, int]:
@@ -140,17 +139,17 @@ def _tile_sizes_compiled(kind: Any, weights: Any) -> Any:
     return sizes
 
 
-def _run_tile(kind: Any, weights: Any, *arguments: int) -> None:
+def _run_tile(kind: Any, weights: Any, result: Any, *arguments: int) -> None:
     """Run the register tile of this kind; the arguments are those of `_microkernel`."""
     raise NotImplementedError  # the overload below is what gets compiled
 
 
 @overload(_run_tile)  # type: ignore[untyped-decorator]
-def _run_tile_compiled(kind: Any, weights: Any, *arguments: Any) -> Any:
+def _run_tile_compiled(kind: Any, weights: Any, result: Any, *arguments: Any) -> Any:
     tile = tile_of(kind.instance_class, weights.dtype.bitwidth // 8)
-    kernel = _kernel_of(kind.instance_class, element_of(weights), tile)
+    kernel = _kernel_of(kind.instance_class, element_of(weights), tile, result.dtype)
 
-    def run(kind: Any, weights: Any, *arguments: Any) -> Any:
+    def run(kind: Any, weights: Any, result: Any, *arguments: Any) -> Any:
         kernel(*arguments)
 
     return run
@@ -196,7 +195,7 @@ def work(counter: Any, kind: Any, numbers: Any, weights: Any, gradient: Any, res
     """Work on tasks until none is left."""
     plan, rows, cols = _read_plan(numbers)
     pixels, width, room = _tile_sizes(kind, weights)
-    size = plan.element_bytes
+    size = result.itemsize
     # Tables: one for tiles of every kind, one for full tiles, others by the first column.
     tables = np.empty((2 + plan.remembered, plan.entries, _microkernel.ENTRY), np.int64)
     known = np.empty((2 + plan.remembered, 3), np.int64)  # first column, entries, totals left
@@ -207,10 +206,12 @@ def work(counter: Any, kind: Any, numbers: Any, weights: Any, gradient: Any, res
     totals = np.empty(2 * pixels * room, weights.dtype)
     zeros = np.zeros(max(plan.longest, room), weights.dtype)
     # Tiles that are not stored in place go here.
-    scratch = np.empty((0 if plan.direct else plan.tiles) * pixels * width, weights.dtype)
-    block_numbers = plan.block_rows * plan.pitch * plan.cell_bytes // size
-    own = np.empty(block_numbers + _microkernel.LINE // size, weights.dtype)
-    own = own[-own.ctypes.data % _microkernel.LINE // size :]  # vectors lie in one line each
+    scratch = np.empty((0 if plan.direct else plan.tiles) * pixels * width, result.dtype)
+    block_numbers = plan.block_rows * plan.pitch * plan.cell_bytes // weights.itemsize
+    own = np.empty(block_numbers + _microkernel.LINE // weights.itemsize, weights.dtype)
+    own = own[
+        -own.ctypes.data % _microkernel.LINE // weights.itemsize :
+    ]  # vectors lie in one line each
     gradient_at = np.int64(gradient.ctypes.data)
     table_bytes = plan.entries * _microkernel.ENTRY * tables.itemsize
     # Pixels that follow one another in the result, whole: fetched too, before they are written.
@@ -316,6 +317,7 @@ def work(counter: Any, kind: Any, numbers: Any, weights: Any, gradient: Any, res
                             _run_tile(
                                 kind,
                                 weights,
+                                result,
                                 tables.ctypes.data + table * table_bytes,
                                 written,
                                 left,

@@ -8,10 +8,9 @@ import numpy as np
 from numba.extending import overload
 
 from .._geometry import Axis
-from . import _emitter
 from ._compile import helper
 from ._scalars import copy_bytes
-from ._vectors import lanes
+from ._transpose import transpose_kernel
 from ._winograd_forms import MOST_POINTS, MOST_TAPS, evaluate_filter, sizes
 from ._winograd_sides import Side
 
@@ -58,8 +57,7 @@ def _transpose(array: Any, source: int, source_row: int, target: int, target_row
 def _transpose_compiled(
     array: Any, source: Any, source_row: Any, target: Any, target_row: Any
 ) -> Any:
-    element = _emitter.element_of(array)
-    kernel = _emitter.transpose(element, lanes(array.dtype.bitwidth // 8))
+    kernel = transpose_kernel(array.dtype, array.dtype)
 
     def run(array: Any, source: Any, source_row: Any, target: Any, target_row: Any) -> Any:
         kernel(source, source_row, target, target_row)

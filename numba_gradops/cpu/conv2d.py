@@ -13,7 +13,7 @@ from .. import _dtypes
 from .._arguments import Algorithm, DataFormat
 from .._geometry import Conv2D
 from . import _exact, _tiled, _winograd
-from ._call import Call
+from ._call import Call, widened
 
 
 def conv2d_backprop_input(
@@ -36,8 +36,7 @@ def conv2d_backprop_input(
     weights = filter
     computing = _dtypes.accumulator(filter.dtype)
     if filter.dtype != computing:
-        with np.errstate(all="ignore"):  # a signalling NaN is no concern
-            weights = filter.astype(computing)
+        weights = widened(filter, computing, "the filter in another dtype")
     call = Call(geometry, weights, out_backprop, data_format, result)
     for compute in _ways(geometry, filter.dtype, algorithm):
         if compute(call):
