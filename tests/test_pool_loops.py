@@ -5,7 +5,7 @@ import pytest
 from accuracy import DTYPES, draw
 
 from numba_gradops import _dtypes, _layers, _reference, fractional_avg_pool_grad
-from numba_gradops.cpu import _pages, fractional_pool
+from numba_gradops.cpu import _pages, _threads, fractional_pool
 
 # Fewer channels than a vector has lanes, as many, and one more, in any dtype.
 DEPTHS = (1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 65)
