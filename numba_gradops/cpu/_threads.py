@@ -30,16 +30,11 @@ from numpy.typing import NDArray
 
 from ._spread import prepare, spread
 
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
-
 # Estimated nanoseconds on one thread below which a call stays there. Waking a thread that sleeps
 # takes up to 0.1 ms, and far more where another process keeps its core busy.
 SERIAL_BELOW = 200_000
 
-# Milliseconds of work above which a thread that waits for its turn no longer matters much.
+# And above which a thread that waits for its turn no longer matters much.
 LONG = 5_000_000
 
 _threads_free = threading.Lock()
@@ -76,7 +71,11 @@ class _Patience:
 
 def _involuntary_switches() -> int:
     """Count how often threads of this process had to give way; 0 where that is not known."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw if resource is not None else 0
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 _patience = _Patience()
