@@ -13,10 +13,9 @@ def test_after_an_interrupt_in_a_long_call_the_next_one_is_right():
     code = """
 import _thread, threading, time
 import numba
-weights = np.ones((5, 5, 128, 128), np.float32)
-gradient = np.ones((8, 64, 64, 128), np.float32)
+filter, image = np.ones((5, 5, 128, 128), np.float32), np.ones((8, 64, 64, 128), np.float32)
 def long():
-    return conv2d_backprop_input(gradient.shape, weights, gradient, [1, 1, 1, 1], "SAME")
+    return conv2d_backprop_input(image.shape, filter, image, [1, 1, 1, 1], "SAME")
 expected, small = long(), both()
 for threads in (2, 1):
     numba.set_num_threads(threads)
