@@ -35,9 +35,9 @@ def configuration() -> dict[str, dict[str, Any]]:
     from .cpu import _tiled_loops, _vectors
 
     try:
-        layer = numba.threading_layer()
-    except ValueError:  # no parallel loop has run yet
-        layer = f"{numba.config.THREADING_LAYER} (not started)"
+        layer, number = numba.threading_layer(), numba.get_num_threads()
+    except ValueError:  # no parallel loop has run yet; to ask for their number would start threads
+        layer, number = f"{numba.config.THREADING_LAYER} (not started)", "the limit"
     features = llvm.get_host_cpu_features()
     problems = _device.cuda_problems()
     directory = _cache.directory()
@@ -70,7 +70,7 @@ def configuration() -> dict[str, dict[str, Any]]:
         "threads": {
             "layer": layer,
             "limit": numba.config.NUMBA_NUM_THREADS,
-            "set": numba.get_num_threads(),
+            "set": number,
             **{name: os.environ[name] for name in _THREAD_SETTINGS if name in os.environ},
         },
         "cache": {

@@ -1,9 +1,9 @@
 """Random calls from several threads at once, valid and invalid ones mixed, every result checked.
 
 ``python tests/soak.py 600`` works for so many seconds, in all dtypes or in those named after that,
-and prints what it did; `test_soak` runs it for a few. It ends with an error if a result is wrong, if
-an invalid call passes or fails with anything but ValueError or TypeError, or if memory still grows
-after the first half of the time.
+and prints what it did; `test_soak` runs it for a few. It ends with an error if a result is wrong,
+if an invalid call passes or fails with anything but ValueError or TypeError, or if memory still
+grows after the first half of the time.
 """
 
 from __future__ import annotations

@@ -97,6 +97,13 @@ if hasattr(os, "register_at_fork"):
     )
 
 
+def at_most(tasks: int, work: float) -> int:
+    """Give how many threads `run` may use; Numba's are not started to find out that it is one."""
+    if tasks < 2 or work < SERIAL_BELOW or _forked:
+        return 1
+    return int(min(numba.get_num_threads(), tasks))
+
+
 def run(
     loop: Callable[..., None],
     tasks: int,
@@ -111,11 +118,11 @@ def run(
     a task.
     """
     counter = np.zeros(1, np.int64)
-    alone = tasks < 2 or work < SERIAL_BELOW or _forked
-    if not (alone or (work < LONG and _patience.lasts())) and _threads_free.acquire(blocking=False):
+    threads = at_most(tasks, work)
+    alone = threads == 1 or (work < LONG and _patience.lasts())
+    if not alone and _threads_free.acquire(blocking=False):
         try:
-            threads = min(numba.get_num_threads(), tasks)
-            if threads > 1 and (prepared := prepare(loop, (counter, *arguments))):
+            if prepared := prepare(loop, (counter, *arguments)):
                 start = time.perf_counter()
                 spread(threads, *prepared)
                 _patience.note(start, work)
