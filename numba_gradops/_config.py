@@ -5,7 +5,23 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from pathlib import Path
 from typing import Any
+
+# What a user may set, and what explains times.
+_THREAD_SETTINGS = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "NUMBA_THREADING_LAYER")
+
+
+def _tile(tile: tuple[int, int, int]) -> str:
+    pixels, vectors, lanes = tile
+    return f"{pixels} pixels x {vectors} vectors of {lanes}"
+
+
+def _is_writable(directory: Path) -> bool:
+    """Tell whether files can be made in a directory, or it could be made; nothing is written."""
+    while not directory.exists() and directory != directory.parent:
+        directory = directory.parent
+    return directory.is_dir() and os.access(directory, os.W_OK | os.X_OK)
 
 
 def configuration() -> dict[str, dict[str, Any]]:
@@ -16,11 +32,12 @@ def configuration() -> dict[str, dict[str, Any]]:
     import numpy as np
 
     from . import __version__, _cache, _device
+    from .cpu import _tiled_loops, _vectors
 
     try:
-        layer = numba.threading_layer()
-    except ValueError:  # no parallel loop has run yet
-        layer = f"{numba.config.THREADING_LAYER} (not started)"
+        layer, number = numba.threading_layer(), numba.get_num_threads()
+    except ValueError:  # no parallel loop has run yet; to ask for their number would start threads
+        layer, number = f"{numba.config.THREADING_LAYER} (not started)", "the limit"
     features = llvm.get_host_cpu_features()
     problems = _device.cuda_problems()
     directory = _cache.directory()
@@ -39,9 +56,26 @@ def configuration() -> dict[str, dict[str, Any]]:
             or ",".join(sorted(name for name, there in features.items() if there)),
             "cores": os.cpu_count(),
         },
-        "threads": {"layer": layer, "limit": numba.config.NUMBA_NUM_THREADS},
+        "tiles": {
+            "vector bytes": _vectors.vectors().width,
+            "vector registers": _vectors.vectors().registers,
+            "fused multiply-add": _vectors.vectors().fused,
+            **{
+                f"float{8 * size} {kind.__name__.lower()}": _tile(_tiled_loops.tile_of(kind, size))
+                for size in (4, 8)
+                for kind in _tiled_loops.BY_CHANNELS
+            },
+            "second-level cache": _vectors.second_cache(),
+        },
+        "threads": {
+            "layer": layer,
+            "limit": numba.config.NUMBA_NUM_THREADS,
+            "set": number,
+            **{name: os.environ[name] for name in _THREAD_SETTINGS if name in os.environ},
+        },
         "cache": {
             "on": _cache.is_on(),
+            "writable": _is_writable(directory),
             "directory": str(directory),
             "key": _cache.stamp()[:20],
             "entries": len(list((directory / _cache.stamp()[:20]).glob("*.nbc"))),
@@ -72,7 +106,7 @@ def show_config(mode: str = "stdout") -> dict[str, dict[str, Any]] | None:
     --------
     >>> from numba_gradops import show_config
     >>> sorted(show_config(mode="dicts"))
-    ['cache', 'cpu', 'cuda', 'threads', 'versions']
+    ['cache', 'cpu', 'cuda', 'threads', 'tiles', 'versions']
     """
     if mode not in ("stdout", "dicts"):
         msg = f"mode must be 'stdout' or 'dicts', got {mode!r}"

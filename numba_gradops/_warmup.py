@@ -121,7 +121,7 @@ def warmup(
     from .cpu import _spread  # imports Numba
 
     steps = [step for name in names for step in _steps(name, device)]
-    steps.append(("threads", _spread.prepare))
+    steps.append(("threads", _spread.compile_once))
     for done, (what, call) in enumerate(steps):
         if progress:
             progress(done, len(steps), what)

@@ -25,6 +25,12 @@ def run_plain(
 ) -> subprocess.CompletedProcess[str]:
     """Run `code` with warnings as errors; a variable given as None is unset."""
     environment = {**os.environ, **env}
+    if environment.get("NUMBA_THREADING_LAYER") == "tbb":
+        # Where pip puts the library, and no loader looks for it.
+        known = environment.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+        environment["LD_LIBRARY_PATH"] = os.pathsep.join(
+            [*filter(None, known), f"{sys.prefix}/lib"]
+        )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         capture_output=True,

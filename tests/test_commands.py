@@ -1,5 +1,6 @@
 """The commands of ``python -m numba_gradops``, run in this process, and show_config."""
 
+import numba
 import numpy as np
 import pytest
 
@@ -11,7 +12,7 @@ from numba_gradops.__main__ import main
 def test_info_shows_every_section(capsys):
     assert main(["info"]) == 0
     printed = capsys.readouterr().out
-    for section in ("versions", "cpu", "threads", "cache", "cuda"):
+    for section in ("versions", "cpu", "tiles", "threads", "cache", "cuda"):
         assert f"{section}\n" in printed
     assert f"numba_gradops: {numba_gradops.__version__}" in printed
 
@@ -22,6 +23,23 @@ def test_configuration_as_dicts():
     assert facts["cuda"]["available"] is False
     assert any("CUDA" in problem for problem in facts["cuda"]["problems"])
     assert facts["threads"]["limit"] >= 1
+
+
+def test_configuration_shows_tiles_and_the_state_of_the_cache(monkeypatch, tmp_path):
+    facts = show_config(mode="dicts")
+    lanes = facts["tiles"]["vector bytes"] // 4
+    assert facts["tiles"]["float32 wide"].endswith(f" pixels x 2 vectors of {lanes}")
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "new"))
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    facts = show_config(mode="dicts")
+    assert facts["cache"]["writable"] is True
+    assert facts["cache"]["entries"] == 0
+    assert not (tmp_path / "new").exists()
+    assert facts["threads"]["OMP_WAIT_POLICY"] == "passive"
+    (tmp_path / "new").write_text("")
+    monkeypatch.setenv("NUMBA_GRADOPS_CACHE", "0")
+    facts = show_config(mode="dicts")
+    assert (facts["cache"]["writable"], facts["cache"]["on"]) == (False, False)
 
 
 def test_selftest_passes_on_every_dtype(capsys):

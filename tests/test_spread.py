@@ -19,6 +19,13 @@ def note(counter, number, pair, matrix, row, answer):
     answer[place, 3] = row[-1]
 
 
+def spread(threads, loop, arguments):
+    prepared = _spread.prepare(loop, arguments)
+    if prepared is not None:
+        _spread.spread(threads, *prepared)
+    return prepared is not None
+
+
 def arguments_of(dtype, threads=2):
     matrix = np.arange(12, dtype=dtype).reshape(3, 4)
     row = np.arange(5, dtype=dtype)
@@ -30,7 +37,7 @@ def arguments_of(dtype, threads=2):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
 def test_each_thread_gets_the_arguments_as_they_are(dtype):
     arguments = arguments_of(dtype)
-    assert _spread.spread(2, note, arguments)
+    assert spread(2, note, arguments)
     itemsize = np.dtype(dtype).itemsize
     expected = [-7, 10**9 - 5, 6 + 3 + 4 * itemsize, 4]
     np.testing.assert_array_equal(arguments[-1], np.array([expected] * 2, dtype))
@@ -43,7 +50,7 @@ def test_a_loop_that_expects_anything_else_is_not_called():
         counter[0] = 1 if flag else 2
 
     counter = np.zeros(1, np.int64)
-    assert not _spread.spread(2, flagged, (counter, True))
+    assert not spread(2, flagged, (counter, True))
     assert counter == 0
 
 
@@ -55,13 +62,13 @@ def test_as_many_arguments_as_there_is_room_for():
     room = _spread._MOST - 7  # a one-dimensional array is 7 numbers
     for count, fits in ((room, True), (room + 1, False)):
         counter = np.zeros(1, np.int64)
-        assert _spread.spread(2, last, (counter, tuple(range(count)))) is fits
+        assert spread(2, last, (counter, tuple(range(count)))) is fits
         assert counter == (room - 1 if fits else 0)
 
 
 def test_the_parallel_function_is_compiled_once_for_all_loops():
     for dtype in (np.float32, np.int64):
-        _spread.spread(2, note, arguments_of(dtype))
+        spread(2, note, arguments_of(dtype))
     assert len(_spread._spread.signatures) == 1
 
 

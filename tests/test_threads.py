@@ -28,9 +28,9 @@ def parallel_runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(_threads, "SERIAL_BELOW", 0)
     original = _threads.spread
 
-    def spy(threads, loop, arguments):
+    def spy(threads, *prepared):
         seen.append(threads)
-        return original(threads, loop, arguments)
+        original(threads, *prepared)
 
     monkeypatch.setattr(_threads, "spread", spy)
     return seen
@@ -98,7 +98,7 @@ def test_the_threads_are_free_again_after_an_error(monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr(_threads, "SERIAL_BELOW", 0)
-    monkeypatch.setattr(_threads, "spread", failing)
+    monkeypatch.setattr(_threads, "prepare", failing)
     monkeypatch.setattr(numba, "get_num_threads", lambda: 2)
     with pytest.raises(MemoryError):
         _threads.run(failing, 4, 4, ())

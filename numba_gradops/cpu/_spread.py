@@ -22,6 +22,7 @@ from llvmlite import ir
 from numba import prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 from ._compile import parallel_loop
 from ._emitter import I32, I64, constant
@@ -78,6 +79,11 @@ def _kind(argument: Any) -> Any:
 _addresses: dict[Any, int] = {}
 
 
+def compile_once() -> None:
+    """Compile what is compiled once; starts no threads."""
+    _spread.compile((types.intp, types.intp, types.Array(types.int64, 1, "C")))
+
+
 def _address(loop: Any, arguments: tuple[Any, ...], count: int) -> int:
     """Find, or compile, the code of a loop; 0 if it does not expect `count` numbers."""
     kinds = tuple(map(numba.typeof, arguments))
@@ -92,20 +98,21 @@ def _address(loop: Any, arguments: tuple[Any, ...], count: int) -> int:
     return int(compiled.library.get_pointer_to_function(function.llvm_func_name))
 
 
-def prepare() -> None:
-    """Compile what is compiled once; starts no threads."""
-    _spread.compile((types.intp, types.intp, types.Array(types.int64, 1, "C")))
-
-
-def spread(threads: int, loop: Any, arguments: tuple[Any, ...]) -> bool:
-    """Call a loop once on each of several threads; give up if it cannot be called by address."""
+def prepare(loop: Any, arguments: tuple[Any, ...]) -> tuple[int, NDArray[np.int64]] | None:
+    """Compile what is needed and write the arguments down; None if a loop takes others."""
     numbers = [number for argument in arguments for number in _numbers(argument)]
     key = loop, tuple(map(_kind, arguments))
     address = _addresses.get(key)
     if address is None:
+        compile_once()
         address = _addresses[key] = _address(loop, arguments, len(numbers))
-    if address:
-        block = np.zeros(_MOST, np.int64)
-        block[: len(numbers)] = numbers
-        _spread(threads, address, block)
-    return address != 0
+    if address == 0:
+        return None
+    block = np.zeros(_MOST, np.int64)
+    block[: len(numbers)] = numbers
+    return address, block
+
+
+def spread(threads: int, address: int, block: NDArray[np.int64]) -> None:
+    """Call a loop once on each of several threads; its arrays must be kept alive."""
+    _spread(threads, address, block)

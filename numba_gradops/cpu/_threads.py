@@ -8,6 +8,8 @@ Some of these would otherwise end or stop the process, one would only be slow:
   computes alone, which on a busy machine costs nothing.
 * A child forked while another thread compiles would wait for that thread for ever.
 * Waking threads takes longer than a small loop.
+* Where another process keeps a core busy, a thread may wait some milliseconds for its turn, and all
+  others for that thread at the end of the loop (`_Patience`).
 
 The result never depends on the choice: the same compiled body works on the same tasks.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -25,14 +28,57 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.np.ufunc import parallel as numba_threads
 from numpy.typing import NDArray
 
-from ._spread import spread
+from ._spread import prepare, spread
 
 # Estimated nanoseconds on one thread below which a call stays there. Waking a thread that sleeps
 # takes up to 0.1 ms, and far more where another process keeps its core busy.
-SERIAL_BELOW = 150_000
+SERIAL_BELOW = 200_000
+
+# And above which a thread that waits for its turn no longer matters much.
+LONG = 5_000_000
 
 _threads_free = threading.Lock()
 _forked = False
+
+
+class _Patience:
+    """Keeps short loops on one thread for a while after a core was found to be taken.
+
+    That is so if a loop took longer than it should have taken alone, and a thread of this process
+    had to give way to another process since the last loop. How long a loop should take is known
+    within a factor; an idle machine on which it is wrong must not lose its threads.
+    """
+
+    # As many times as long as the loop that was late: its lateness is then a few percent of all.
+    _FACTOR = 20
+    _LONGEST = 0.5  # seconds
+
+    def __init__(self) -> None:
+        self._switches = _involuntary_switches()
+        self._until: float = 0
+
+    def lasts(self) -> bool:
+        return self._until > 0 and time.perf_counter() < self._until
+
+    def note(self, start: float, work: float) -> None:
+        """Look at a loop that has just been run on several threads."""
+        switches, now = _involuntary_switches(), time.perf_counter()
+        took, self._until = now - start, 0
+        if 1e9 * took > work and switches > self._switches:
+            self._until = now + min(self._FACTOR * took, self._LONGEST)
+        self._switches = switches
+
+
+def _involuntary_switches() -> int:
+    """Count how often threads of this process had to give way; 0 where that is not known."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+_patience = _Patience()
 
 
 def _after_fork_in_child() -> None:
@@ -51,6 +97,13 @@ if hasattr(os, "register_at_fork"):
     )
 
 
+def at_most(tasks: int, work: float) -> int:
+    """Give how many threads `run` may use; Numba's are not started to find out that it is one."""
+    if tasks < 2 or work < SERIAL_BELOW or _forked:
+        return 1
+    return int(min(numba.get_num_threads(), tasks))
+
+
 def run(
     loop: Callable[..., None],
     tasks: int,
@@ -65,11 +118,14 @@ def run(
     a task.
     """
     counter = np.zeros(1, np.int64)
-    alone = tasks < 2 or work < SERIAL_BELOW or _forked
+    threads = at_most(tasks, work)
+    alone = threads == 1 or (work < LONG and _patience.lasts())
     if not alone and _threads_free.acquire(blocking=False):
         try:
-            threads = min(numba.get_num_threads(), tasks)
-            if threads > 1 and spread(threads, loop, (counter, *arguments)):
+            if prepared := prepare(loop, (counter, *arguments)):
+                start = time.perf_counter()
+                spread(threads, *prepared)
+                _patience.note(start, work)
                 _require_all(counter, tasks, scratch)
                 return
         finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -114,6 +113,7 @@ def _regular(rows: Cells, cols: Cells, out_backprop: NDArray[Any], result: NDArr
     task = min(max(result.nbytes // _TASKS, _SMALLEST_TASK), _LARGEST_TASK)
     strip = min(height, max(1, task // (panel * part * result.itemsize)))
     tasks = batch * -(-height // strip) * -(-width // panel) * -(-depth // part)
+    work = _BYTE_TIME * result.nbytes
     with target(result) as flat:
         plan = loops.Plan(
             height,
@@ -126,12 +126,11 @@ def _regular(rows: Cells, cols: Cells, out_backprop: NDArray[Any], result: NDArr
             strip,
             panel,
             part,
-            min(numba.get_num_threads(), tasks),
+            _threads.at_most(tasks, work),
             int(result.nbytes >= _PAST_CACHES and are_there(flat)),
         )
         arguments = tasks, plan, rows.first, cols.first, adopt(as_bits(out_backprop)), as_bits(flat)
         scratch = 48 * (panel + 4) * (part + 64)
-        work = _BYTE_TIME * flat.nbytes
         _threads.run(loops.gather, tasks, work, arguments, scratch)
 
 
