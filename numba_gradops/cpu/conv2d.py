@@ -1,4 +1,4 @@
-"""Launcher of conv2d_backprop_input on the CPU: which of its three ways a call takes."""
+"""Launcher of conv2d_backprop_input on the CPU: which of its ways a call takes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from .. import _dtypes
 from .._arguments import Algorithm, DataFormat
 from .._geometry import Conv2D
-from . import _exact, _tiled, _winograd
+from . import _depthwise, _exact, _tiled, _winograd
 from ._call import Call, widened
 
 
@@ -39,6 +39,9 @@ def conv2d_backprop_input(
         _winograd.require(call)
     by_winograd = algorithm == "winograd" or (algorithm == "auto" and _winograd.pays(call))
     if by_winograd and _winograd.compute(call):
+        return
+    if _depthwise.suits(call):
+        _depthwise.compute(call)
         return
     if _tiled.suits(call) and _tiled.compute(call):
         return
