@@ -24,8 +24,8 @@ _PANEL, _PART = 1024, 4096
 _SMALLEST_TASK, _LARGEST_TASK, _TASKS = 2**15, 2**19, 64
 # Result bytes from which the caches would not hold the result anyway.
 _PAST_CACHES = 2**23
-# Nanoseconds that a byte of the result takes on one thread.
-_BYTE_TIME = 0.1
+# Nanoseconds that a byte of the result takes on one thread, and a pixel at least.
+_BYTE_TIME, _PIXEL_TIME = 0.1, 3
 
 
 def _is_regular(cells: Cells, size: int) -> bool:
@@ -131,7 +131,7 @@ def _regular(rows: Cells, cols: Cells, out_backprop: NDArray[Any], result: NDArr
         )
         arguments = tasks, plan, rows.first, cols.first, adopt(as_bits(out_backprop)), as_bits(flat)
         scratch = 48 * (panel + 4) * (part + 64)
-        work = _BYTE_TIME * flat.nbytes
+        work = max(_BYTE_TIME * flat.nbytes, _PIXEL_TIME * batch * height * width)
         _threads.run(loops.gather, loops.gather_parallel, tasks, work, arguments, scratch=scratch)
 
 
