@@ -32,7 +32,9 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument(
-        "--dtype", default="float32", choices=("float16", "bfloat16", "float32", "float64", "int32")
+        "--dtype",
+        default="float32",
+        choices=("float16", "bfloat16", "float32", "float64", "int32", "int64"),
     )
     parser.add_argument("--data-format", default="NHWC", choices=("NHWC", "NCHW"))
     parser.add_argument("--algorithms", nargs="+", default=["auto", "direct"])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _dtypes
+from . import _dtypes, _spare
 from ._arguments import INT32_MAX, describe
 
 # Below this size an allocation is simply tried; above, free memory is looked up first, because
@@ -143,6 +143,16 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any], purpose: str) -> NDArray
         raise MemoryError(msg) from None
 
 
+def _new_result(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    nbytes = math.prod(shape) * dtype.itemsize
+    if not _spare.SMALLEST < nbytes <= _spare.LARGEST:
+        return empty(shape, dtype, "the result")
+    found = _spare.take(nbytes)
+    if found is None:
+        found = _spare.lend(empty(shape, dtype, "the result").reshape(-1).view(np.uint8), nbytes)
+    return found.view(dtype).reshape(shape)
+
+
 def _overlaps(one: NDArray[Any], other: NDArray[Any]) -> bool:
     if not np.may_share_memory(one, other):
         return False
@@ -168,7 +178,7 @@ def result(
 ) -> NDArray[Any]:
     """Allocate the result, or check that the caller's `out` can take it and is no input."""
     if out is None:
-        return empty(shape, dtype, "the result")
+        return _new_result(shape, dtype)
     if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
         msg = f"out must be a NumPy array, got {describe(out)}"
         raise TypeError(msg)

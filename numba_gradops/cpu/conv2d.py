@@ -1,4 +1,4 @@
-"""Launcher of conv2d_backprop_input on the CPU: which of its three ways a call takes."""
+"""Launcher of conv2d_backprop_input on the CPU: which of its ways a call takes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .. import _dtypes
 from .._arguments import Algorithm, DataFormat
 from .._geometry import Conv2D
-from . import _exact, _tiled, _winograd
+from . import _depthwise, _exact, _tiled, _winograd
 from ._call import Call, widened
 
 
@@ -38,7 +38,7 @@ def conv2d_backprop_input(
     if filter.dtype != computing:
         weights = widened(filter, computing, "the filter in another dtype")
     call = Call(geometry, weights, out_backprop, data_format, result)
-    for compute in _ways(geometry, filter.dtype, algorithm):
+    for compute in _ways(geometry, filter.dtype, data_format, algorithm):
         if compute(call):
             return
     _exact.compute(call)
@@ -46,7 +46,7 @@ def conv2d_backprop_input(
 
 @lru_cache(maxsize=256)
 def _ways(
-    geometry: Conv2D, dtype: np.dtype[Any], algorithm: Algorithm
+    geometry: Conv2D, dtype: np.dtype[Any], data_format: DataFormat, algorithm: Algorithm
 ) -> list[Callable[[Call], bool]]:
     """List the ways that are faster than the exact one; they give up if a weight is not finite."""
     ways: list[Callable[[Call], bool]] = []
@@ -54,6 +54,8 @@ def _ways(
         _winograd.require(geometry, dtype)
     if algorithm == "winograd" or (algorithm == "auto" and _winograd.pays(geometry, dtype)):
         ways.append(_winograd.compute)
-    if _tiled.suits(geometry, dtype):
+    if _depthwise.suits(geometry, dtype, data_format):
+        ways.append(_depthwise.compute)
+    elif _tiled.suits(geometry, dtype):
         ways.append(_tiled.compute)
     return ways

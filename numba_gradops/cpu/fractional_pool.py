@@ -23,8 +23,8 @@ _PANEL, _PART = 1024, 4096
 _SMALLEST_TASK, _LARGEST_TASK, _TASKS = 2**15, 2**19, 64
 # Result bytes from which the caches would not hold the result anyway.
 _PAST_CACHES = 2**23
-# Nanoseconds that a byte of the result takes on one thread.
-_BYTE_TIME = 0.1
+# Nanoseconds that a byte of the result takes on one thread, and a pixel at least.
+_BYTE_TIME, _PIXEL_TIME = 0.1, 3
 
 
 def _is_regular(cells: Cells, size: int) -> bool:
@@ -113,7 +113,7 @@ def _regular(rows: Cells, cols: Cells, out_backprop: NDArray[Any], result: NDArr
     task = min(max(result.nbytes // _TASKS, _SMALLEST_TASK), _LARGEST_TASK)
     strip = min(height, max(1, task // (panel * part * result.itemsize)))
     tasks = batch * -(-height // strip) * -(-width // panel) * -(-depth // part)
-    work = _BYTE_TIME * result.nbytes
+    work = max(_BYTE_TIME * result.nbytes, _PIXEL_TIME * batch * height * width)
     with target(result) as flat:
         plan = loops.Plan(
             height,
