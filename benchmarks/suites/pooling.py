@@ -1,0 +1,56 @@
+"""fractional_avg_pool_grad, into given memory unless said."""
+
+from . import _calls
+from ._timing import Timed
+from .layers import POOLS
+
+BY_NAME = {layer.name: layer for layer in POOLS}
+
+
+class Layers(Timed):
+    """The layers that are compared with TensorFlow."""
+
+    params = (list(BY_NAME), [1, 2])
+    param_names = ("layer", "threads")
+
+    def setup(self, layer: str, threads: int) -> None:
+        self.call = _calls.pooling(BY_NAME[layer], threads=threads)
+
+    def time_layer(self, *_: object) -> None:
+        self.call()
+
+    time_layer.pretty_name = "layers"
+
+
+class Types(Timed):
+    """Dtypes, without and with overlapping cells."""
+
+    params = (
+        ["float16", "bfloat16", "float32", "float64", "int32", "int64"],
+        [False, True],
+    )
+    param_names = ("dtype", "overlapping")
+
+    def setup(self, dtype: str, overlapping: bool) -> None:
+        layer = BY_NAME["pool 28x256"]._replace(overlapping=overlapping)
+        self.call = _calls.pooling(layer, dtype, threads=2)
+
+    def time_layer(self, *_: object) -> None:
+        self.call()
+
+    time_layer.pretty_name = "dtypes and overlapping, pool 28x256, 2 threads"
+
+
+class NewResult(Timed):
+    """A result in new memory, whose pages the system has to clear first."""
+
+    params = ["pool 112x64"]
+    param_names = ("layer",)
+
+    def setup(self, layer: str) -> None:
+        self.call = _calls.pooling(BY_NAME[layer], threads=2, new_result=True)
+
+    def time_layer(self, *_: object) -> None:
+        self.call()
+
+    time_layer.pretty_name = "result in new memory, 2 threads"
