@@ -33,7 +33,7 @@ def fix_threads(threads: int) -> None:
     """Let Numba have so many threads: it reads this once, when it is loaded."""
     os.environ["NUMBA_NUM_THREADS"] = str(threads)
     numba = sys.modules.get("numba")
-    if numba is not None and numba.config.NUMBA_NUM_THREADS != threads:
+    if numba is not None and threads != numba.config.NUMBA_NUM_THREADS:
         msg = f"Numba runs {numba.config.NUMBA_NUM_THREADS} threads already, not {threads}"
         raise RuntimeError(msg)
 

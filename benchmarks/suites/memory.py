@@ -19,9 +19,9 @@ def _skip_unless_measurable() -> None:
 
 
 class Convolution:
-    """Reordered filters, transformed tiles, another layout: what conv2d_backprop_input allocates."""
+    """Reordered filters, transformed tiles, the gradient in another layout."""
 
-    params = (["resnet 28", "resnet 7"], ["direct", "winograd"], ["NHWC", "NCHW"])
+    params = (("resnet 28",), ("direct", "winograd"), ("NHWC", "NCHW"))
     param_names = ("layer", "algorithm", "data_format")
     unit = "bytes"
 
@@ -39,7 +39,7 @@ class Convolution:
 class Pooling:
     """fractional_avg_pool_grad needs next to nothing."""
 
-    params = ["pool 112x64"]
+    params = ("pool 112x64",)
     param_names = ("layer",)
     unit = "bytes"
 
@@ -54,7 +54,7 @@ class Pooling:
 
 
 class Baseline:
-    """Python, NumPy, Numba, the compiled code, arguments and result: what is there before a call."""
+    """What is there before a call: Python, NumPy, Numba, compiled code, arguments and result."""
 
     unit = "bytes"
 

@@ -10,7 +10,7 @@ BY_NAME = {layer.name: layer for layer in POOLS}
 class Layers(Timed):
     """The layers that are compared with TensorFlow."""
 
-    params = (list(BY_NAME), [1, 2])
+    params = (tuple(BY_NAME), (1, 2))
     param_names = ("layer", "threads")
 
     def setup(self, layer: str, threads: int) -> None:
@@ -25,10 +25,7 @@ class Layers(Timed):
 class Types(Timed):
     """Dtypes, without and with overlapping cells."""
 
-    params = (
-        ["float16", "bfloat16", "float32", "float64", "int32", "int64"],
-        [False, True],
-    )
+    params = (("float16", "bfloat16", "float32", "float64", "int32", "int64"), (False, True))
     param_names = ("dtype", "overlapping")
 
     def setup(self, dtype: str, overlapping: bool) -> None:
@@ -44,7 +41,7 @@ class Types(Timed):
 class NewResult(Timed):
     """A result in new memory, whose pages the system has to clear first."""
 
-    params = ["pool 112x64"]
+    params = ("pool 112x64",)
     param_names = ("layer",)
 
     def setup(self, layer: str) -> None:

@@ -53,7 +53,7 @@ class Import:
 class FirstCall:
     """Import of the package and first call, in a process that has loaded NumPy."""
 
-    params = ["conv2d_backprop_input", "fractional_avg_pool_grad"]
+    params = ("conv2d_backprop_input", "fractional_avg_pool_grad")
     param_names = ("function",)
     warmup_time = 0
     timeout = 300
