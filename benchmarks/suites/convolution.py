@@ -1,4 +1,4 @@
-"""conv2d_backprop_input, float32 and NHWC unless said, into given memory unless said."""
+"""conv2d_backprop_input; unless said: float32, NHWC, two threads, into given memory."""
 
 from . import _calls
 from ._timing import Timed
@@ -19,7 +19,7 @@ class Layers(Timed):
     def time_layer(self, *_: object) -> None:
         self.call()
 
-    time_layer.pretty_name = "layers of networks, 2 threads"
+    time_layer.pretty_name = "convolution, layers of networks"
 
 
 class OtherLayers(Timed):
@@ -45,7 +45,7 @@ class OtherLayers(Timed):
     def time_layer(self, *_: object) -> None:
         self.call()
 
-    time_layer.pretty_name = "groups, dilation and odd shapes, 2 threads"
+    time_layer.pretty_name = "convolution, other layers"
 
 
 class Threads(Timed):
@@ -60,7 +60,7 @@ class Threads(Timed):
     def time_layer(self, *_: object) -> None:
         self.call()
 
-    time_layer.pretty_name = "1 and 2 threads"
+    time_layer.pretty_name = "convolution, threads"
 
 
 class Algorithms(Timed):
@@ -75,7 +75,7 @@ class Algorithms(Timed):
     def time_layer(self, *_: object) -> None:
         self.call()
 
-    time_layer.pretty_name = "algorithms, 2 threads"
+    time_layer.pretty_name = "convolution, algorithms"
 
 
 class Types(Timed):
@@ -93,7 +93,7 @@ class Types(Timed):
     def time_layer(self, *_: object) -> None:
         self.call()
 
-    time_layer.pretty_name = "dtypes, 2 threads"
+    time_layer.pretty_name = "convolution, dtypes"
 
 
 class Layouts(Timed):
@@ -109,7 +109,7 @@ class Layouts(Timed):
     def time_layer(self, *_: object) -> None:
         self.call()
 
-    time_layer.pretty_name = "layouts, 2 threads"
+    time_layer.pretty_name = "convolution, layouts"
 
 
 class NewResult(Timed):
@@ -124,4 +124,4 @@ class NewResult(Timed):
     def time_layer(self, *_: object) -> None:
         self.call()
 
-    time_layer.pretty_name = "result in new memory, 2 threads"
+    time_layer.pretty_name = "convolution, result in new memory"

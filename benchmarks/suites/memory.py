@@ -1,6 +1,6 @@
 """How much memory a call needs beside its arguments and its result, at its peak.
 
-Linux only: elsewhere these are skipped.
+Linux only: elsewhere these are skipped. In MiB to two decimals: single pages come and go.
 """
 
 from pathlib import Path
@@ -18,22 +18,26 @@ def _skip_unless_measurable() -> None:
         raise NotImplementedError(msg)  # airspeed velocity skips
 
 
+def _mebibytes(which: str, *what: str) -> float:
+    return round(_peak_memory.measure(*what)[which] / 2**20, 2)
+
+
 class Convolution:
     """Reordered filters, transformed tiles, the gradient in another layout."""
 
     params = (("resnet 28",), ("direct", "winograd"), ("NHWC", "NCHW"))
     param_names = ("layer", "algorithm", "data_format")
-    unit = "bytes"
+    unit = "MiB"
 
     def setup(self, layer: str, algorithm: str, data_format: str) -> None:
         _skip_unless_measurable()
         chosen = _CONVOLUTIONS[layer]._replace(data_format=data_format)
         _calls.convolution(chosen, threads=2, algorithm=algorithm)
 
-    def track_call(self, layer: str, algorithm: str, data_format: str) -> int:
-        return _peak_memory.measure("convolution", layer, algorithm, data_format)["beside"]
+    def track_call(self, layer: str, algorithm: str, data_format: str) -> float:
+        return _mebibytes("beside", "convolution", layer, algorithm, data_format)
 
-    track_call.pretty_name = "memory beside arguments and result, convolution, 2 threads"
+    track_call.pretty_name = "convolution, extra memory of a call"
 
 
 class Pooling:
@@ -41,27 +45,27 @@ class Pooling:
 
     params = ("pool 112x64",)
     param_names = ("layer",)
-    unit = "bytes"
+    unit = "MiB"
 
     def setup(self, layer: str) -> None:
         _skip_unless_measurable()
         _calls.pooling(_POOLINGS[layer], threads=2)
 
-    def track_call(self, layer: str) -> int:
-        return _peak_memory.measure("pooling", layer, "", "")["beside"]
+    def track_call(self, layer: str) -> float:
+        return _mebibytes("beside", "pooling", layer, "", "")
 
-    track_call.pretty_name = "memory beside arguments and result, pooling, 2 threads"
+    track_call.pretty_name = "pooling, extra memory of a call"
 
 
 class Baseline:
     """What is there before a call: Python, NumPy, Numba, compiled code, arguments and result."""
 
-    unit = "bytes"
+    unit = "MiB"
 
     def setup(self) -> None:
         _skip_unless_measurable()
 
-    def track_process(self) -> int:
-        return _peak_memory.measure("convolution", "resnet 28", "direct", "NHWC")["before"]
+    def track_process(self) -> float:
+        return _mebibytes("before", "convolution", "resnet 28", "direct", "NHWC")
 
-    track_process.pretty_name = "whole process before a call, arguments of resnet 28 included"
+    track_process.pretty_name = "memory of the process before a call"

@@ -1,4 +1,4 @@
-"""fractional_avg_pool_grad, into given memory unless said."""
+"""fractional_avg_pool_grad; unless said: float32, two threads, into given memory."""
 
 from . import _calls
 from ._timing import Timed
@@ -19,23 +19,26 @@ class Layers(Timed):
     def time_layer(self, *_: object) -> None:
         self.call()
 
-    time_layer.pretty_name = "layers"
+    time_layer.pretty_name = "pooling, layers, threads"
 
 
 class Types(Timed):
     """Dtypes, without and with overlapping cells."""
 
-    params = (("float16", "bfloat16", "float32", "float64", "int32", "int64"), (False, True))
-    param_names = ("dtype", "overlapping")
+    params = (
+        ("float16", "bfloat16", "float32", "float64", "int32", "int64"),
+        ("cells apart", "cells overlapping"),
+    )
+    param_names = ("dtype", "overlap")
 
-    def setup(self, dtype: str, overlapping: bool) -> None:
-        layer = BY_NAME["pool 28x256"]._replace(overlapping=overlapping)
+    def setup(self, dtype: str, overlap: str) -> None:
+        layer = BY_NAME["pool 28x256"]._replace(overlapping=overlap == "cells overlapping")
         self.call = _calls.pooling(layer, dtype, threads=2)
 
     def time_layer(self, *_: object) -> None:
         self.call()
 
-    time_layer.pretty_name = "dtypes and overlapping, pool 28x256, 2 threads"
+    time_layer.pretty_name = "pooling, dtypes, overlap"
 
 
 class NewResult(Timed):
@@ -50,4 +53,4 @@ class NewResult(Timed):
     def time_layer(self, *_: object) -> None:
         self.call()
 
-    time_layer.pretty_name = "result in new memory, 2 threads"
+    time_layer.pretty_name = "pooling, result in new memory"

@@ -34,9 +34,9 @@ class SmallCalls:
     def time_convolution(self, calls: tuple[dict[str, Any], dict[str, Any]]) -> None:
         numba_gradops.conv2d_backprop_input(**calls[0])
 
-    time_convolution.pretty_name = "conv2d_backprop_input, 4x4x2"
+    time_convolution.pretty_name = "convolution, small call, 4x4x2"
 
     def time_pooling(self, calls: tuple[dict[str, Any], dict[str, Any]]) -> None:
         numba_gradops.fractional_avg_pool_grad(**calls[1])
 
-    time_pooling.pretty_name = "fractional_avg_pool_grad, 8x8x2"
+    time_pooling.pretty_name = "pooling, small call, 8x8x2"

@@ -66,13 +66,13 @@ class FirstCall:
     def timeraw_cold_cache(self, function: str) -> tuple[str, str]:
         return _code(function, _EMPTY_CACHE)
 
-    timeraw_cold_cache.pretty_name = "import and first call, nothing compiled yet"
+    timeraw_cold_cache.pretty_name = "import and first call, cold cache"
     timeraw_cold_cache.rounds = 1
     timeraw_cold_cache.repeat = 2
 
     def timeraw_warm_cache(self, function: str) -> tuple[str, str]:
         return _code(function, "")
 
-    timeraw_warm_cache.pretty_name = "import and first call, compiled by an earlier process"
+    timeraw_warm_cache.pretty_name = "import and first call, warm cache"
     timeraw_warm_cache.rounds = 2
     timeraw_warm_cache.repeat = 5
