@@ -13,6 +13,7 @@ import numpy as np
 
 import numba_gradops
 
+from ._allocator import free_at_once
 from ._checkout import reference
 from .layers import ConvLayer, PoolLayer
 
@@ -90,23 +91,29 @@ def convolution(
     algorithm: str = "auto",
     new_result: bool = False,
 ) -> Call:
-    """Give a call of conv2d_backprop_input, into memory of its own or into new memory."""
+    """Give a call of conv2d_backprop_input, into given memory or into new pages."""
     fix_threads(threads)
     arguments = layer.arguments(np.random.default_rng(0), dtype_of(dtype))
     call = partial(numba_gradops.conv2d_backprop_input, **arguments, algorithm=algorithm)
     out = call()
     check_convolution(out, arguments, dtype)
-    return call if new_result else partial(call, out=out)
+    if new_result:
+        free_at_once()
+        return call
+    return partial(call, out=out)
 
 
 @cache
 def pooling(
     layer: PoolLayer, dtype: str = "float32", *, threads: int, new_result: bool = False
 ) -> Call:
-    """Give a call of fractional_avg_pool_grad, into memory of its own or into new memory."""
+    """Give a call of fractional_avg_pool_grad, into given memory or into new pages."""
     fix_threads(threads)
     arguments = layer.arguments(np.random.default_rng(0), dtype_of(dtype))
     call = partial(numba_gradops.fractional_avg_pool_grad, **arguments)
     out = call()
     check_pooling(out, arguments, dtype)
-    return call if new_result else partial(call, out=out)
+    if new_result:
+        free_at_once()
+        return call
+    return partial(call, out=out)

@@ -3,8 +3,8 @@
     python _peak_memory.py '["convolution", "resnet 28", "direct", "NHWC"]'
 
 The process does nothing else: a reference computed in it would leave freed memory behind, in which
-a call could hide. For the same reason the allocator has to return what is freed to the system at
-once (`ENVIRONMENT`), and the first call, which loads the compiled code, is not the one measured.
+a call could hide; for the same reason what is freed has to go back to the system at once. The first
+call, which loads the compiled code, is not the one measured.
 """
 
 import json
@@ -13,14 +13,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": "65536", "NUMBA_NUM_THREADS": "2"}
-
 
 def measure(*what: str) -> dict[str, int]:
     """Run this file in a process of its own."""
     done = subprocess.run(
         [sys.executable, __file__, json.dumps(what)],
-        env={**os.environ, **ENVIRONMENT},
+        env={**os.environ, "NUMBA_NUM_THREADS": "2"},
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -42,7 +40,9 @@ def _main(kind: str, layer: str, algorithm: str, data_format: str) -> None:
 
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from suites import layers
+    from suites._allocator import free_at_once
 
+    free_at_once()
     rng = np.random.default_rng(0)
     if kind == "convolution":
         chosen = next(known for known in layers.LAYERS if known.name == layer)

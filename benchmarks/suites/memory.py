@@ -1,11 +1,12 @@
 """How much memory a call needs beside its arguments and its result, at its peak.
 
-Linux only: elsewhere these are skipped. In MiB to two decimals: single pages come and go.
+With glibc on Linux only: elsewhere these are skipped. In MiB to two decimals: pages come and go.
 """
 
 from pathlib import Path
 
 from . import _calls, _peak_memory
+from ._allocator import free_at_once
 from .layers import LAYERS, POOLS
 
 _CONVOLUTIONS = {layer.name: layer for layer in LAYERS}
@@ -13,6 +14,7 @@ _POOLINGS = {layer.name: layer for layer in POOLS}
 
 
 def _skip_unless_measurable() -> None:
+    free_at_once()
     if not Path("/proc/self/clear_refs").exists():
         msg = "the system does not let a process reset its peak"
         raise NotImplementedError(msg)  # airspeed velocity skips
