@@ -49,9 +49,9 @@ class OtherLayers(Timed):
 
 
 class Threads(Timed):
-    """What a second thread gains: many channels, few, no reuse of what is read, little work."""
+    """What a second thread gains: with many channels, with few, and where reading limits."""
 
-    params = (("resnet 28", "first 7x7/2", "1x1 64-256", "odd 3x3/2"), (1, 2))
+    params = (("resnet 28", "first 7x7/2", "1x1 64-256"), (1, 2))
     param_names = ("layer", "threads")
 
     def setup(self, layer: str, threads: int) -> None:
@@ -99,7 +99,7 @@ class Types(Timed):
 class Layouts(Timed):
     """Channels last and channels first."""
 
-    params = (("resnet 56", "1x1 64-256", "first 5x5 gray"), ("NHWC", "NCHW"))
+    params = (("resnet 56", "1x1 64-256"), ("NHWC", "NCHW"))
     param_names = ("layer", "data_format")
 
     def setup(self, layer: str, data_format: str) -> None:

@@ -26,7 +26,7 @@ class Types(Timed):
     """Dtypes, without and with overlapping cells."""
 
     params = (
-        ("float16", "bfloat16", "float32", "float64", "int32", "int64"),
+        ("float16", "float32", "float64", "int32"),
         ("cells apart", "cells overlapping"),
     )
     param_names = ("dtype", "overlap")
