@@ -53,10 +53,9 @@ if OPTIONS:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from roofline import copied_bytes_per_second, products_per_second  # noqa: E402
-from suites.layers import LAYERS, OTHERS, POOLS  # noqa: E402
+from suites.layers import LAYERS, OTHERS, POOLS, ConvLayer  # noqa: E402
 
 import numba_gradops  # noqa: E402 - after the thread counts
-from numba_gradops._layers import ConvLayer  # noqa: E402
 
 
 def tensorflow_calls(threads: int) -> Callable[[Any, dict[str, Any]], Call] | None:

@@ -1,6 +1,11 @@
-"""The layers that speed is measured on: one list for all benchmarks."""
+"""The layers that speed is measured on: one list for all benchmarks.
 
-from numba_gradops._layers import ConvLayer, PoolLayer
+Names stand for shapes in the history of measurements: a new shape gets a new name.
+"""
+
+from ._checkout import layers
+
+ConvLayer, PoolLayer = layers.ConvLayer, layers.PoolLayer
 
 
 def _layer(name, batch, rows, cols, channels, k_rows, k_cols, outs, stride, padding, **more):
@@ -54,3 +59,9 @@ POOLS = (
     PoolLayer("pool 28x256", (16, 28, 28, 256), 1.44),
     PoolLayer("pool 112x3", (8, 112, 112, 3), 1.5),
 )
+
+# Calls that are nothing but overhead, and the first calls of a process.
+TINY_CONVOLUTION = _layer("tiny", 1, 4, 4, 2, 3, 3, 2, 1, "SAME")
+TINY_POOL = PoolLayer("tiny pool", (1, 8, 8, 2), 2.0)
+FIRST_CONVOLUTION = _layer("first call", 1, 28, 28, 64, 3, 3, 64, 1, "SAME")
+FIRST_POOL = PoolLayer("first pool", (1, 28, 28, 64), 1.44)
