@@ -1,0 +1,1 @@
+"""From a kernel's variant to machine code."""

@@ -1,0 +1,207 @@
+"""Kernels of fractional_avg_pool_grad: each result element is gathered, once, by one thread.
+
+A thread computes vectors of channels of one row, some blocks of threads apart. What follows from
+the row alone is looked up once. TensorFlow's arithmetic to the bit: each gradient is divided by the
+size of its cell, an element adds its terms by ascending cell row and column to +0.0 in float64,
+and the sum is cast once. Where there is one term, the quotient in float32, correctly rounded, is the
+same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cuda
+from numba.cuda import types
+
+from . import _intrinsics
+from ._pool_plan import _ITEMS as ITEMS
+from ._pool_plan import ALL_CELLS, ONE_CELL, THREADS, Header, PoolVariant
+
+int32, int64, uint32 = types.int32, types.int64, types.uint32
+
+# Positions in the header.
+(
+    ROWS,
+    IMAGE_ROWS,
+    ROW_VECTORS,
+    PIXEL_VECTORS,
+    MULTIPLIER,
+    SHIFT,
+    CELL_ROWS,
+    CELL_COLS,
+    ROW_LANES,
+    ROW_CHUNKS,
+    ROW_UNITS,
+    ROW_TABLE,
+    ROW_CELLS,
+    COL_TABLE,
+    COL_CELLS,
+) = range(len(Header._fields))
+
+
+def make(variant: PoolVariant) -> Any:
+    """Make the kernel of a variant."""
+    return _one_cell(variant) if variant.cells == ONE_CELL else _several_cells(variant)
+
+
+def _pixels(variant: PoolVariant) -> Any:
+    """Make ``pixel_of(vector, pixel_vectors, multiplier, shift)``."""
+    if variant.wide:
+
+        def pixel_of(vector: Any, pixel_vectors: Any, multiplier: Any, shift: Any) -> Any:
+            return vector // pixel_vectors
+    else:
+
+        def pixel_of(vector: Any, pixel_vectors: Any, multiplier: Any, shift: Any) -> Any:
+            return int32((int64(uint32(vector)) * int64(uint32(multiplier))) >> int64(shift))
+
+    return cuda.jit(device=True, inline="always")(pixel_of)
+
+
+def _one_cell(variant: PoolVariant) -> Any:
+    dtype, vector = variant.dtype, variant.vector
+    index = int64 if variant.wide else int32
+    read = _intrinsics.loads("int64" if variant.wide else "int32", 1, "int64" if variant.wide else "int32")
+    store = _intrinsics.stores(dtype, vector)
+    pixel_of = _pixels(variant)
+    if dtype in ("float32", "float16", "bfloat16"):
+        load = _intrinsics.loads(dtype, vector, "float32")
+        zero = _intrinsics.zeros(vector, "float32")
+        divide = _intrinsics.quotients(vector)
+    else:
+        load = _intrinsics.loads(dtype, vector, "float64")
+        zero = _intrinsics.zeros(vector, "float64")
+        add = _intrinsics.added_quotients(dtype, vector)
+
+        @cuda.jit(device=True, inline="always")
+        def divide(values: Any, size: Any) -> Any:
+            return add(zero(), values, size)
+
+    def pool_one_cell(gradient: Any, result: Any, table: Any) -> None:
+        lanes = read(table, ROW_LANES)[0]
+        chunks = read(table, ROW_CHUNKS)[0]
+        units = read(table, ROW_UNITS)[0]
+        rows = read(table, ROWS)[0]
+        image_rows = read(table, IMAGE_ROWS)[0]
+        row_vectors = read(table, ROW_VECTORS)[0]
+        pixel_vectors = read(table, PIXEL_VECTORS)[0]
+        multiplier = read(table, MULTIPLIER)[0]
+        shift = read(table, SHIFT)[0]
+        cell_cols = read(table, CELL_COLS)[0]
+        row_table = read(table, ROW_TABLE)[0]
+        col_table = read(table, COL_TABLE)[0]
+        thread = index(cuda.threadIdx.x)
+        block = index(cuda.blockIdx.x)
+        unit = index(block // chunks)
+        chunk = index(block - unit * chunks)
+        lane = index(thread & index((index(1) << lanes) - 1))
+        start = index(lane + ((chunk * ITEMS) << lanes))
+        rows_at_once = index(THREADS >> lanes)
+        row = index(unit * rows_at_once + (thread >> lanes))
+        while row < rows:
+            image = index(row // image_rows)
+            entry = index(row_table + index(row - image * image_rows) * 2)
+            cell_row = read(table, entry)[0]
+            height = read(table, index(entry + 1))[0]
+            source_row = index(index(index(image * read(table, CELL_ROWS)[0]) + cell_row) * cell_cols)
+            target_row = index(row * row_vectors)
+            for item in range(ITEMS):
+                x = index(start + (index(item) << lanes))
+                if x < row_vectors:
+                    pixel = pixel_of(x, pixel_vectors, multiplier, shift)
+                    entry = index(col_table + pixel * 2)
+                    cell_col = read(table, entry)[0]
+                    width = read(table, index(entry + 1))[0]
+                    target = index(target_row + x) * index(vector)
+                    if cell_row >= 0 and cell_col >= 0:
+                        channel = index(x - pixel * pixel_vectors)
+                        source = index(index(source_row + cell_col) * pixel_vectors + channel)
+                        values = load(gradient, index(source * index(vector)))
+                        store(result, index(target), divide(values, int32(height * width)))
+                    else:
+                        store(result, index(target), zero())
+            row = index(row + index(units * rows_at_once))
+
+    return pool_one_cell
+
+
+def _several_cells(variant: PoolVariant) -> Any:
+    dtype, vector = variant.dtype, variant.vector
+    tries_all = variant.cells == ALL_CELLS
+    index = int64 if variant.wide else int32
+    read = _intrinsics.loads("int64" if variant.wide else "int32", 1, "int64" if variant.wide else "int32")
+    load = _intrinsics.loads(dtype, vector, "float64")
+    store = _intrinsics.stores(dtype, vector)
+    zero = _intrinsics.zeros(vector, "float64")
+    add = _intrinsics.added_quotients(dtype, vector)
+    pixel_of = _pixels(variant)
+
+    @cuda.jit(device=True, inline="always")
+    def holds(table: Any, entry: Any, position: Any) -> Any:
+        if tries_all:
+            first = read(table, index(entry + 2))[0]
+            last = read(table, index(entry + 3))[0]
+            return first <= position and position <= last
+        return True
+
+    def pool_several_cells(gradient: Any, result: Any, table: Any) -> None:
+        lanes = read(table, ROW_LANES)[0]
+        chunks = read(table, ROW_CHUNKS)[0]
+        units = read(table, ROW_UNITS)[0]
+        rows = read(table, ROWS)[0]
+        image_rows = read(table, IMAGE_ROWS)[0]
+        row_vectors = read(table, ROW_VECTORS)[0]
+        pixel_vectors = read(table, PIXEL_VECTORS)[0]
+        multiplier = read(table, MULTIPLIER)[0]
+        shift = read(table, SHIFT)[0]
+        cell_rows = read(table, CELL_ROWS)[0]
+        cell_cols = read(table, CELL_COLS)[0]
+        row_table = read(table, ROW_TABLE)[0]
+        row_cells = read(table, ROW_CELLS)[0]
+        col_table = read(table, COL_TABLE)[0]
+        col_cells = read(table, COL_CELLS)[0]
+        thread = index(cuda.threadIdx.x)
+        block = index(cuda.blockIdx.x)
+        unit = index(block // chunks)
+        chunk = index(block - unit * chunks)
+        lane = index(thread & index((index(1) << lanes) - 1))
+        start = index(lane + ((chunk * ITEMS) << lanes))
+        rows_at_once = index(THREADS >> lanes)
+        row = index(unit * rows_at_once + (thread >> lanes))
+        while row < rows:
+            image = index(row // image_rows)
+            y = index(row - image * image_rows)
+            row_begin = read(table, index(row_table + y * 2))[0]
+            row_end = read(table, index(row_table + y * 2 + 1))[0]
+            target_row = index(row * row_vectors)
+            for item in range(ITEMS):
+                x = index(start + (index(item) << lanes))
+                if x < row_vectors:
+                    pixel = pixel_of(x, pixel_vectors, multiplier, shift)
+                    channel = index(x - pixel * pixel_vectors)
+                    col_begin = read(table, index(col_table + pixel * 2))[0]
+                    col_end = read(table, index(col_table + pixel * 2 + 1))[0]
+                    sums = zero()
+                    i = row_begin
+                    while i < row_end:
+                        row_entry = index(row_cells + i * 4)
+                        i = index(i + 1)
+                        if holds(table, row_entry, y):
+                            height = read(table, index(row_entry + 1))[0]
+                            cell_row = index(image * cell_rows + read(table, row_entry)[0])
+                            source_row = index(cell_row * cell_cols)
+                            j = col_begin
+                            while j < col_end:
+                                entry = index(col_cells + j * 4)
+                                j = index(j + 1)
+                                if holds(table, entry, pixel):
+                                    width = read(table, index(entry + 1))[0]
+                                    cell = index(source_row + read(table, entry)[0])
+                                    source = index(cell * pixel_vectors + channel)
+                                    values = load(gradient, index(source * index(vector)))
+                                    sums = add(sums, values, int64(height) * int64(width))
+                    store(result, index(index(target_row + x) * index(vector)), sums)
+            row = index(row + index(units * rows_at_once))
+
+    return pool_several_cells

@@ -1,0 +1,59 @@
+"""How convolution kernels read their table: positions in it, and the class of a tile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cuda
+from numba.cuda import types
+
+from . import _intrinsics
+from ._conv2d_plan import CLASS_FIELDS, TAP_FIELDS, Header
+
+int32 = types.int32
+
+(
+    CLASSES,
+    IN_ROWS,
+    IN_COLS,
+    OUT_ROWS,
+    OUT_COLS,
+    GROUP_IN,
+    GROUP_OUT,
+    GROUPS,
+    ROW_STRIDE,
+    COL_STRIDE,
+    COL_TILES,
+    FIRST_TAP,
+) = range(len(Header._fields))
+HEADER = len(Header._fields)
+
+# Positions in the entry of a class and of a tap.
+LEAD_ROW, LEAD_COL, CLASS_ROWS, CLASS_COLS, TAPS, TAP_BEGIN, FIRST_TILE, PIXELS = range(
+    len(CLASS_FIELDS)
+)
+CLASS_SIZE = len(CLASS_FIELDS)
+TAP, ROW_SHIFT, COL_SHIFT = range(3)
+TAP_SIZE = len(TAP_FIELDS)
+
+_read = _intrinsics.loads("int32", 1, "int32")
+
+
+@cuda.jit(device=True, inline="always")
+def read(table: Any, at: Any) -> Any:
+    """Read a number of the table."""
+    return _read(table, at)[0]
+
+
+@cuda.jit(device=True, inline="always")
+def class_of(table: Any, tile: Any) -> Any:
+    """Find where in the table the class of a tile is described: the last that starts before."""
+    low = int32(0)
+    high = read(table, CLASSES)
+    while int32(high - low) > 1:
+        middle = int32((low + high) >> 1)
+        if read(table, int32(HEADER + middle * CLASS_SIZE + FIRST_TILE)) <= tile:
+            low = middle
+        else:
+            high = middle
+    return int32(HEADER + low * CLASS_SIZE)
