@@ -10,7 +10,7 @@ from numba.cuda import types
 from . import _intrinsics
 from ._conv2d_plan import CLASS_FIELDS, TAP_FIELDS, Header
 
-int32 = types.int32
+int32, uint32 = types.int32, types.uint32
 
 (
     CLASSES,
@@ -57,3 +57,28 @@ def class_of(table: Any, tile: Any) -> Any:
         else:
             high = middle
     return int32(HEADER + low * CLASS_SIZE)
+
+
+@cuda.jit(device=True, inline="always")
+def first_tap(table: Any, here: Any) -> Any:
+    """Find where in the table the taps of a class start."""
+    begin = read(table, int32(here + TAP_BEGIN))
+    return int32(read(table, FIRST_TAP) + begin * TAP_SIZE)
+
+
+@cuda.jit(device=True, inline="always")
+def row_of(table: Any, here: Any, i: Any) -> Any:
+    """Find the row of the i-th row of a class in the image."""
+    return int32(read(table, int32(here + LEAD_ROW)) + i * read(table, ROW_STRIDE))
+
+
+@cuda.jit(device=True, inline="always")
+def col_of(table: Any, here: Any, j: Any) -> Any:
+    """Find the column of the j-th column of a class in the image."""
+    return int32(read(table, int32(here + LEAD_COL)) + j * read(table, COL_STRIDE))
+
+
+@cuda.jit(device=True, inline="always")
+def divide(a: Any, b: Any) -> Any:
+    """Divide numbers that are not negative."""
+    return int32(uint32(a) // uint32(b))

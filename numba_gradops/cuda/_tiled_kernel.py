@@ -21,7 +21,7 @@ from numba.cuda import types
 from . import _intrinsics
 from . import _tables as tables
 from ._conv2d_plan import TiledVariant
-from ._tables import class_of, read
+from ._tables import class_of, divide, read
 
 int32, int64, uint32 = types.int32, types.int64, types.uint32
 
@@ -30,11 +30,6 @@ int32, int64, uint32 = types.int32, types.int64, types.uint32
 _PAD = 4
 # A row that no tap reaches.
 _NOWHERE = -(2**28)
-
-
-@cuda.jit(device=True, inline="always")
-def _divide(a: Any, b: Any) -> Any:
-    return int32(uint32(a) // uint32(b))
 
 
 def make(variant: TiledVariant) -> Any:
@@ -119,9 +114,9 @@ def make(variant: TiledVariant) -> Any:
         channels = int32(group_in * groups)
 
         col_tiles = read(table, tables.COL_TILES)
-        group_tile = _divide(block, col_tiles)
+        group_tile = divide(block, col_tiles)
         first_col = int32((block - group_tile * col_tiles) * cols)
-        tile_index = _divide(group_tile, groups)
+        tile_index = divide(group_tile, groups)
         group = int32(group_tile - tile_index * groups)
         here = class_of(table, tile_index)
         class_rows = read(table, int32(here + tables.CLASS_ROWS))
@@ -129,10 +124,7 @@ def make(variant: TiledVariant) -> Any:
         first_row = int32((tile_index - read(table, int32(here + tables.FIRST_TILE))) * rows)
         pixels = read(table, int32(here + tables.PIXELS))
         taps = read(table, int32(here + tables.TAPS))
-        first_tap = int32(
-            read(table, tables.FIRST_TAP)
-            + read(table, int32(here + tables.TAP_BEGIN)) * tables.TAP_SIZE
-        )
+        first_tap = tables.first_tap(table, here)
 
         # Where the pixels lie in the result.
         at = thread
@@ -140,16 +132,11 @@ def make(variant: TiledVariant) -> Any:
             m = int32(first_row + at)
             origin = index(-1)
             if m < pixels:
-                line = _divide(m, class_cols)
+                line = divide(m, class_cols)
                 j = int32(m - line * class_cols)
-                image = _divide(line, class_rows)
+                image = divide(line, class_rows)
                 i = int32(line - image * class_rows)
-                h = int32(
-                    read(table, int32(here + tables.LEAD_ROW)) + i * read(table, tables.ROW_STRIDE)
-                )
-                w = int32(
-                    read(table, int32(here + tables.LEAD_COL)) + j * read(table, tables.COL_STRIDE)
-                )
+                h, w = tables.row_of(table, here, i), tables.col_of(table, here, j)
                 if channels_last:
                     pixel = index(index(index(image) * in_rows + h) * in_cols + w)
                     origin = index(pixel * channels + int32(group * group_in))
@@ -160,7 +147,7 @@ def make(variant: TiledVariant) -> Any:
             at = int32(at + threads)
 
         # What this thread fetches of every slice.
-        lane_row = _divide(thread, int32(side))
+        lane_row = divide(thread, int32(side))
         lane_depth = int32((thread - lane_row * side) * neighbours)
         if channels_last:
             row_i = cuda.local.array(row_fetches, int32)
@@ -170,20 +157,20 @@ def make(variant: TiledVariant) -> Any:
             row_limit = cuda.local.array(row_fetches, int32)
             for x in range(row_fetches):
                 m = int32(first_row + lane_row + x * apart)
-                line = _divide(m, class_cols)
+                line = divide(m, class_cols)
                 row_j[x] = int32(m - line * class_cols)
-                image = _divide(line, class_rows)
+                image = divide(line, class_rows)
                 i = int32(line - image * class_rows)
                 row_i[x] = i if m < pixels else int32(_NOWHERE)
                 pixel = index(index(index(image) * out_rows + i) * out_cols + row_j[x])
                 row_base[x] = index(pixel * out_channels + int32(group * group_out + lane_depth))
         else:
-            deep = _divide(thread, int32(rows))
+            deep = divide(thread, int32(rows))
             pixel_row = int32(thread - deep * rows)
             m = int32(first_row + pixel_row)
-            line = _divide(m, class_cols)
+            line = divide(m, class_cols)
             one_j = int32(m - line * class_cols)
-            image = _divide(line, class_rows)
+            image = divide(line, class_rows)
             i = int32(line - image * class_rows)
             one_i = i if m < pixels else int32(_NOWHERE)
             plane = index(index(image) * out_channels + int32(group * group_out + deep))
@@ -192,15 +179,15 @@ def make(variant: TiledVariant) -> Any:
             one_at = index(0)
             one_limit = int32(0)
 
-        row_lane = int32(thread - _divide(thread, int32(row_threads)) * row_threads)
-        col_lane = _divide(thread, int32(row_threads))
+        row_lane = int32(thread - divide(thread, int32(row_threads)) * row_threads)
+        col_lane = divide(thread, int32(row_threads))
         if channels_last:
-            row_lane = _divide(thread, int32(col_threads))
+            row_lane = divide(thread, int32(col_threads))
             col_lane = int32(thread - row_lane * col_threads)
         row_lane = int32(row_lane * neighbours)
         col_lane = int32(col_lane * neighbours)
 
-        slices = int32(taps * _divide(int32(group_out + (depth - 1)), int32(depth)))
+        slices = int32(taps * divide(int32(group_out + (depth - 1)), int32(depth)))
         tap_at = first_tap
         done = int32(0)  # output channels of the current tap
         half = int32(0)
@@ -303,9 +290,9 @@ def make(variant: TiledVariant) -> Any:
                     row = int32((i // neighbours) * row_step + i % neighbours + row_lane)
                     origin = origins[row]
                     m = int32(first_row + row)
-                    line = _divide(m, class_cols)
+                    line = divide(m, class_cols)
                     pixel_j = int32(m - line * class_cols)
-                    image = _divide(line, class_rows)
+                    image = divide(line, class_rows)
                     pixel_i = int32(line - image * class_rows)
                     for j in range(thread_cols):
                         channel = int32((j // neighbours) * col_step + j % neighbours + col_lane)
