@@ -191,7 +191,7 @@ def compute(
     device: Any,
     algorithm: Any,
     out: Any,
-) -> Any:
+) -> NDArray[Any]:
     """Check every argument but the padding, then have the device compute."""
     backend = _device.backend(device, {"filter": filter, "out_backprop": out_backprop, "out": out})
     with _arguments.READING:
@@ -227,4 +227,5 @@ def compute(
         result = backend.arrays.result(out, shape, weights.dtype, inputs)
     run = backend.conv2d_backprop_input
     given = run(geometry, weights, gradient, layout, way, result)
-    return result if given is None else given
+    answer: NDArray[Any] = result if given is None else given
+    return answer

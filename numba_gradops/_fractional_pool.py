@@ -114,9 +114,7 @@ def fractional_avg_pool_grad(
         shape = _arguments.shape_vector(
             orig_input_tensor_shape, "orig_input_tensor_shape", (4,), "(batch, rows, cols, depth)"
         )
-        gradient = backend.arrays.tensor(
-            out_backprop, "out_backprop", _dtypes.POOL, wide=True
-        )
+        gradient = backend.arrays.tensor(out_backprop, "out_backprop", _dtypes.POOL, wide=True)
         at_most = max(gradient.shape, default=0) + 1
         row_starts = _arguments.integer_array(row_pooling_sequence, "row_pooling_sequence", at_most)
         col_starts = _arguments.integer_array(col_pooling_sequence, "col_pooling_sequence", at_most)
@@ -129,4 +127,5 @@ def fractional_avg_pool_grad(
         }
         result = backend.arrays.result(out, shape, gradient.dtype, inputs)
     given = backend.fractional_avg_pool_grad(geometry, gradient, result)
-    return result if given is None else given
+    answer: NDArray[Any] = result if given is None else given
+    return answer

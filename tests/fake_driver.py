@@ -44,7 +44,7 @@ class FakeDriver(types.ModuleType):
     def count(self) -> int:
         return self.devices
 
-    def capability(self, device: int) -> tuple[int, int]:
+    def capability(self, device: int) -> tuple[int, int]:  # noqa: ARG002 - as the driver's
         return (9, 0)
 
     def current(self) -> int:
@@ -81,7 +81,7 @@ class FakeDriver(types.ModuleType):
         self.log.append(("free", stream))
         self.free(address)
 
-    def has_pools(self, device: int) -> bool:
+    def has_pools(self, device: int) -> bool:  # noqa: ARG002 - as the driver's
         return self.pools
 
     def bytes_at(self, address: int, size: int | None = None) -> np.ndarray:
@@ -119,10 +119,10 @@ class FakeDriver(types.ModuleType):
         self.log.append(("record", stream))
         return ("event", stream)
 
-    def has_happened(self, event: Any) -> bool:
+    def has_happened(self, event: Any) -> bool:  # noqa: ARG002 - as the driver's
         return True
 
-    def load(self, image: Any, name: str) -> int:
+    def load(self, image: Any, name: str) -> int:  # noqa: ARG002 - as the driver's
         self.functions.append(image)
         return len(self.functions) - 1
 

@@ -3,6 +3,7 @@
 With a made-up driver, so that all of it runs without a GPU, and most without numba-cuda.
 """
 
+import re
 import sys
 import types
 
@@ -58,13 +59,11 @@ def driver(monkeypatch):
     package = sys.modules["numba_gradops"]
     monkeypatch.delattr(package, "cuda", raising=False)
     monkeypatch.setitem(sys.modules, "numba_gradops.cuda._driver", fake)
-    monkeypatch.setattr(_device, "cuda_problems", lambda: [])
+    monkeypatch.setattr(_device, "cuda_problems", list)
     _device._cuda_count.cache_clear()
     from numba_gradops.cuda import _compile
 
-    monkeypatch.setattr(
-        _compile, "code", lambda variant, capability: _compile.Code(variant, "kernel")
-    )
+    monkeypatch.setattr(_compile, "code", lambda variant, _: _compile.Code(variant, "kernel"))
     from numba_gradops.cuda import _arrays
 
     def numba_empty(shape, dtype, device):
@@ -257,7 +256,7 @@ def test_arrays_that_are_not_contiguous_are_refused_and_told_what_to_do(driver):
 
 
 def test_dtypes_and_shapes_are_checked_without_reading_data(driver):
-    with pytest.raises(TypeError, match="out_backprop must have one of the dtypes .* got uint8"):
+    with pytest.raises(TypeError, match=r"out_backprop must have one of the dtypes .* got uint8"):
         pool(FakeArray(driver, gradient(np.uint8)))
     with pytest.raises(TypeError, match="byte order"):
         pool(FakeArray(driver, gradient().astype(">f4")))
@@ -268,7 +267,8 @@ def test_dtypes_and_shapes_are_checked_without_reading_data(driver):
     assert not driver.launches
 
 
-def test_winograd_is_refused(driver):
+@pytest.mark.usefixtures("driver")
+def test_winograd_is_refused():
     with pytest.raises(ValueError, match="algorithm 'winograd' is not available on CUDA"):
         convolve(WEIGHTS, gradient(), device="cuda", algorithm="winograd")
 
@@ -287,7 +287,11 @@ def test_too_little_memory_is_a_memory_error_with_the_number_of_bytes(driver):
 
 def test_an_empty_result_needs_no_launch(driver):
     result = conv2d_backprop_input(
-        [0, 4, 4, 2], np.ones((1, 1, 2, 2), F32), np.ones((0, 4, 4, 2), F32), [1] * 4, "SAME",
+        [0, 4, 4, 2],
+        np.ones((1, 1, 2, 2), F32),
+        np.ones((0, 4, 4, 2), F32),
+        [1] * 4,
+        "SAME",
         device="cuda",
     )
     assert result.shape == (0, 4, 4, 2)
@@ -297,7 +301,11 @@ def test_an_empty_result_needs_no_launch(driver):
 def test_an_empty_filter_gives_zeros(driver):
     driver.execute = emulator()
     result = conv2d_backprop_input(
-        [1, 4, 4, 2], np.ones((1, 1, 2, 0), F32), np.ones((1, 4, 4, 0), F32), [1] * 4, "SAME",
+        [1, 4, 4, 2],
+        np.ones((1, 1, 2, 0), F32),
+        np.ones((1, 4, 4, 0), F32),
+        [1] * 4,
+        "SAME",
         device="cuda",
     )
     assert (result == np.zeros((1, 4, 4, 2))).all()
@@ -343,8 +351,7 @@ def test_pytorch_tensors_give_a_tensor_on_their_current_stream(name, driver, mon
 
     def empty(shape, dtype, device):
         assert dtype == f"torch.{name}"
-        made = Tensor(driver, np.zeros(shape, dtype_named(name)), device.index)
-        return made
+        return Tensor(driver, np.zeros(shape, dtype_named(name)), device.index)
 
     def current_stream(device):
         return types.SimpleNamespace(cuda_stream=40 + device)
@@ -383,6 +390,4 @@ def test_a_driver_that_is_too_old_is_named_with_versions(driver_version, toolkit
     if text is None:
         assert problem is None
     else:
-        import re
-
         assert re.search(text, problem)

@@ -61,7 +61,8 @@ def _dtype_named(name: str, argument: str) -> np.dtype[Any]:
         except ImportError as missing:
             msg = f"{argument} is bfloat16, which needs ml_dtypes: pip install ml_dtypes"
             raise TypeError(msg) from missing
-        return np.dtype(ml_dtypes.bfloat16)
+        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return found
     try:
         return np.dtype(name)
     except TypeError:
@@ -133,15 +134,15 @@ def _by_dlpack(value: Any, name: str) -> DeviceArray:
 
 
 def _require_contiguous(shape: tuple[int, ...], steps: tuple[int, ...], name: str) -> None:
+    if 0 in shape:
+        return
     expected = 1
     for count, step in zip(reversed(shape), reversed(steps), strict=True):
         if count > 1 and step != expected:
             msg = (
                 f"{name} must be contiguous (C order) on a device, got shape {shape} with steps "
-                f"{steps}: pass a copy, such as {name}.contiguous() or cupy.ascontiguousarray({name})"
+                f"{steps}: pass a copy, {name}.contiguous() or cupy.ascontiguousarray({name})"
             )
-            if 0 in shape:
-                return
             raise ValueError(msg)
         expected *= count
 
@@ -234,7 +235,9 @@ class Arrays:
 def _is_read_only(value: Any) -> bool:
     if library_of(value) == "jax":
         return True
-    facts = getattr(value, "__cuda_array_interface__", None) if library_of(value) != "torch" else None
+    facts = (
+        getattr(value, "__cuda_array_interface__", None) if library_of(value) != "torch" else None
+    )
     return bool(facts and facts["data"][1])
 
 

@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 import tempfile
-from functools import lru_cache
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ class Code(NamedTuple):
     name: str
 
 
-@lru_cache(maxsize=1)
+@cache
 def _compilers() -> str:
     versions = []
     for name in _COMPILERS:
@@ -127,7 +127,7 @@ def _name_in(image: bytes) -> str:
     return str(name.decode())
 
 
-@lru_cache(maxsize=None)
+@cache
 def code(variant: Any, capability: Capability) -> Code:
     """Give the machine code of a kernel for a kind of device, from the disk if it is there."""
     path = _file(variant, capability) if _cache.is_on() else None

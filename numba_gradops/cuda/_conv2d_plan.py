@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .._arguments import DataFormat
-from .._geometry import Axis, Conv2D, StrideClass, stride_classes
+from .._geometry import Conv2D, StrideClass, stride_classes
 from ._plan import FILTER, GRADIENT, INT32_LIMIT, RESULT, TABLE, Launch, ceil_div, table
 
 
@@ -44,6 +44,13 @@ _TILES = {
     ),
     8: (Tile(64, 64, 8, 4, 4), Tile(32, 32, 8, 4, 4)),
 }
+
+
+def tiles_for(size: int) -> tuple[Tile, ...]:
+    """Give the tiles for elements of `size` bytes; halves lie in shared memory as float32."""
+    return _TILES[8 if size == 8 else 4]
+
+
 # Blocks that keep a large GPU busy. A constant, so that plans do not depend on the device.
 _ENOUGH_BLOCKS = 132
 
@@ -169,11 +176,13 @@ def _has_tables(geometry: Conv2D) -> bool:
     rows, cols = geometry.rows, geometry.cols
     classes = min(rows.stride, rows.input) * min(cols.stride, cols.input)
     pixels = geometry.batch * rows.input * cols.input
+    # The direct kernels count threads of pixels, with some channels each.
+    few = geometry.channels // max(geometry.groups, 1) < FEW_CHANNELS
+    items = pixels * geometry.channels if few else pixels
     return (
         classes <= _MOST_CLASSES
         and rows.window * cols.window <= _MOST_TAPS
-        and pixels * geometry.channels < INT32_LIMIT * _THREAD_CHANNELS
-        and pixels < INT32_LIMIT // 2
+        and items < INT32_LIMIT // 2
         and max(rows.stride, cols.stride) < INT32_LIMIT
     )
 
@@ -181,10 +190,11 @@ def _has_tables(geometry: Conv2D) -> bool:
 def _elements(geometry: Conv2D) -> int:
     """Count the elements of the largest of the three arrays."""
     rows, cols = geometry.rows, geometry.cols
+    group_in = geometry.channels // max(geometry.groups, 1)
     return max(
         geometry.batch * rows.input * cols.input * geometry.channels,
         geometry.batch * rows.output * cols.output * geometry.out_channels,
-        rows.window * cols.window * geometry.channels * geometry.out_channels // max(geometry.groups, 1),
+        rows.window * cols.window * group_in * geometry.out_channels,
     )
 
 
@@ -207,8 +217,12 @@ def _header(geometry: Conv2D, col_tiles: int, classes: list[int]) -> Header:
 
 
 def _launch(
-    geometry: Conv2D, variant: Any, col_tiles: int, tables: tuple[int, list[int], list[int]],
-    blocks: int, threads: int
+    geometry: Conv2D,
+    variant: Any,
+    col_tiles: int,
+    tables: tuple[int, list[int], list[int]],
+    blocks: int,
+    threads: int,
 ) -> Launch:
     _, classes, taps = tables
     parts = [_header(geometry, col_tiles, classes), classes, taps]
@@ -216,23 +230,31 @@ def _launch(
     return Launch(variant, blocks, threads, 0, arguments, table(parts, wide=False))
 
 
+def _best_tile(geometry: Conv2D, tiles: tuple[Tile, ...]) -> Tile:
+    """Choose the smallest tile whose columns hold all channels; a smaller one for more blocks."""
+    group_in = geometry.channels // geometry.groups
+    fitting = [tile for tile in tiles if tile.cols // 2 < group_in] or [tiles[-1]]
+    for tile in fitting:
+        col_tiles = geometry.groups * ceil_div(group_in, tile.cols)
+        if _tables(geometry, 1, tile.rows)[0] * col_tiles >= _ENOUGH_BLOCKS:
+            return tile
+    return fitting[-1]
+
+
 def _tiled(
-    geometry: Conv2D, dtype: str, size: int, channels_last: bool, aligned: bool, wide: bool,
-    tile: Tile | None
+    geometry: Conv2D,
+    dtype: str,
+    size: int,
+    channels_last: bool,
+    aligned: bool,
+    wide: bool,
+    tile: Tile | None,
 ) -> Launch:
     groups = geometry.groups
     group_in, group_out = geometry.channels // groups, geometry.out_channels // groups
-    # Halves are multiplied as float32, and lie so in shared memory.
-    tiles = _TILES[8 if size == 8 else 4]
+    tile = tile or _best_tile(geometry, tiles_for(size))
     vector = 2 if size == 8 else 4
     whole = group_out % vector == 0 and (group_in % vector == 0 or not channels_last)
-    if tile is None:
-        # The smallest tile whose columns hold all channels; then less, until there are enough.
-        fitting = [each for each in tiles if each.cols // 2 < group_in] or [tiles[-1]]
-        for tile in fitting:
-            blocks = _tables(geometry, 1, tile.rows)[0] * groups * ceil_div(group_in, tile.cols)
-            if blocks >= _ENOUGH_BLOCKS:
-                break
     col_tiles = ceil_div(group_in, tile.cols)
     tables = _tables(geometry, 1, tile.rows)
     variant = TiledVariant(dtype, channels_last, aligned and whole, wide, tile)
@@ -306,8 +328,3 @@ def plan(
     if kind == "direct":
         return _direct(geometry, dtype, size, channels_last, aligned, wide)
     return _any(geometry, dtype, channels_last)
-
-
-def axis_numbers() -> int:
-    """Give how many numbers an axis has in the table of the kernel without tables."""
-    return len(Axis._fields)

@@ -16,6 +16,7 @@ from .. import _geometry
 from . import _intrinsics
 from . import _tables as tables
 from ._conv2d_plan import THREADS, AnyVariant, ChannelsVariant, PixelsVariant
+from ._helpers import helper
 from ._tables import class_of, divide, read
 
 int32, int64, uint32 = types.int32, types.int64, types.uint32
@@ -193,7 +194,7 @@ def make_pixels(variant: PixelsVariant) -> Any:
     return conv2d_pixels
 
 
-first_contribution = cuda.jit(device=True, inline="always")(_geometry.first_contribution)
+first_contribution = helper(_geometry.first_contribution)
 Axis = _geometry.Axis
 _AXIS = len(Axis._fields)
 
@@ -208,7 +209,7 @@ def make_any(variant: AnyVariant) -> Any:
     dot = _intrinsics.dot(1, register)
     zero = _intrinsics.zeros(1, register)
 
-    @cuda.jit(device=True, inline="always")
+    @helper
     def number(table: Any, at: Any) -> Any:
         return read_number(table, at)[0]
 

@@ -85,9 +85,11 @@ def read(capsule: Any) -> Contents:
 _exported: dict[int, Any] = {}  # by the address of the structure: until its deleter is called
 
 
-@_Deleter
-def _delete(managed: Any) -> None:
+def _forget(managed: Any) -> None:
     _exported.pop(ctypes.addressof(managed.contents), None)
+
+
+_delete = _Deleter(_forget)
 
 
 class Exporter:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from cuda.bindings import driver
@@ -31,21 +31,21 @@ def _call(function: Any, *arguments: Any) -> Any:
     return values[0] if len(values) == 1 else values
 
 
-@lru_cache(maxsize=1)
+@cache
 def count() -> int:
     """Give the number of devices."""
     _call(driver.cuInit, 0)
     return int(_call(driver.cuDeviceGetCount))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _context(device: int) -> Any:
     """Keep the context that all libraries share."""
     count()
     return _call(driver.cuDevicePrimaryCtxRetain, _call(driver.cuDeviceGet, device))
 
 
-@lru_cache(maxsize=None)
+@cache
 def capability(device: int) -> tuple[int, int]:
     """Give the compute capability of a device."""
     count()
@@ -94,7 +94,7 @@ def free(address: int) -> None:
     _call(driver.cuMemFree, address)
 
 
-@lru_cache(maxsize=None)
+@cache
 def has_pools(device: int) -> bool:
     """Tell whether memory can be allocated in the order of a stream."""
     handle = _call(driver.cuDeviceGet, device)
@@ -122,7 +122,7 @@ def download(array: NDArray[Any], address: int, stream: int) -> None:
     _call(driver.cuMemcpyDtoHAsync, array.ctypes.data, address, array.nbytes, stream)
 
 
-@lru_cache(maxsize=None)
+@cache
 def own_stream(device: int) -> int:
     """Give a stream that nobody else uses, and that waits for nobody."""
     with using(device):
@@ -180,6 +180,4 @@ def launch(
     start = ctypes.addressof(values)
     pointers = (ctypes.c_void_p * len(addresses))(*[start + 8 * i for i in range(len(addresses))])
     parameters = ctypes.addressof(pointers)
-    _call(
-        driver.cuLaunchKernel, function, grid, 1, 1, block, 1, 1, shared, stream, parameters, 0
-    )
+    _call(driver.cuLaunchKernel, function, grid, 1, 1, block, 1, 1, shared, stream, parameters, 0)

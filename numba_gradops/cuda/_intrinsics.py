@@ -9,12 +9,12 @@ A move to another compiler rewrites this file. Tensor-core instructions belong h
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 from llvmlite import ir
-from numba.cuda import cgutils, types
-from numba.cuda.extending import intrinsic
+from numba.cuda import cgutils, extending, types
 from numba.cuda.typing import signature
 
 _I16, _I32, _I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
@@ -48,6 +48,10 @@ _REGISTERS = {
 }
 
 
+def _intrinsic(function: Callable[..., Any]) -> Intrinsic:
+    return extending.intrinsic(function)
+
+
 def size_of(dtype: str) -> int:
     """Give the size of an element in bytes."""
     return _ELEMENTS[dtype].size
@@ -62,16 +66,12 @@ def _constant(value: int) -> ir.Constant:
     return ir.Constant(_I32, value)
 
 
-def _bits32(value: int) -> ir.Constant:
-    return ir.Constant(_I32, value)
-
-
 def _widen(builder: ir.IRBuilder, dtype: str, register: str, value: Value) -> Value:
     """Turn a number in memory into one in a register; exact but for int64 as float64."""
     if dtype == "float16":
         value = builder.fpext(builder.bitcast(value, _HALF), _FLOAT)
     elif dtype == "bfloat16":
-        value = builder.shl(builder.zext(value, _I32), _bits32(16))
+        value = builder.shl(builder.zext(value, _I32), _constant(16))
         value = builder.bitcast(value, _FLOAT)
     if register == "float64" and value.type == _FLOAT:
         return builder.fpext(value, _DOUBLE)
@@ -108,7 +108,7 @@ def _round_to_odd(builder: ir.IRBuilder, value: Value) -> Value:
     away = builder.icmp_unsigned(">", _magnitude(builder, back), _magnitude(builder, value))
     # Toward zero first: one step in magnitude is one step in the bits.
     bits = builder.sub(builder.bitcast(short, _I32), builder.zext(away, _I32))
-    odd = builder.bitcast(builder.or_(bits, _bits32(1)), _FLOAT)
+    odd = builder.bitcast(builder.or_(bits, _constant(1)), _FLOAT)
     # An infinite sum is exact; a finite one that float32 cannot hold is not.
     changed = builder.and_(inexact, _is_finite(builder, value))
     return builder.select(changed, odd, short)
@@ -117,11 +117,11 @@ def _round_to_odd(builder: ir.IRBuilder, value: Value) -> Value:
 def _to_bfloat16(builder: ir.IRBuilder, value: Value) -> Value:
     """Round float32 to nearest, ties to even; older processors have no instruction for it."""
     bits = builder.bitcast(value, _I32)
-    high = builder.lshr(bits, _bits32(16))
-    odd = builder.and_(high, _bits32(1))
-    rounded = builder.lshr(builder.add(builder.add(bits, _bits32(0x7FFF)), odd), _bits32(16))
+    high = builder.lshr(bits, _constant(16))
+    odd = builder.and_(high, _constant(1))
+    rounded = builder.lshr(builder.add(builder.add(bits, _constant(0x7FFF)), odd), _constant(16))
     is_nan = builder.fcmp_unordered("uno", value, value)
-    quiet = builder.or_(high, _bits32(0x40))
+    quiet = builder.or_(high, _constant(0x40))
     return builder.trunc(builder.select(is_nan, quiet, rounded), _I16)
 
 
@@ -163,7 +163,7 @@ def _pointer(
     return builder.bitcast(builder.gep(base, [at]), ir.PointerType(kind, _GLOBAL))
 
 
-@lru_cache(maxsize=None)
+@cache
 def loads(dtype: str, count: int, register: str, constant: bool = True) -> Intrinsic:
     """Make ``load(address, at)``: `count` neighbours, aligned together, as a tuple.
 
@@ -172,7 +172,7 @@ def loads(dtype: str, count: int, register: str, constant: bool = True) -> Intri
     element = _ELEMENTS[dtype]
     found = types.UniTuple(_REGISTERS[register][0], count)
 
-    @intrinsic
+    @_intrinsic
     def load(typing_context: Any, address: Any, at: Any) -> Any:
         def codegen(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
             pointer = _pointer(builder, *arguments, element.llvm, count)
@@ -190,12 +190,12 @@ def loads(dtype: str, count: int, register: str, constant: bool = True) -> Intri
     return load
 
 
-@lru_cache(maxsize=None)
+@cache
 def stores(dtype: str, count: int) -> Intrinsic:
     """Make ``store(address, at, values)``: the reverse of a load, rounded once."""
     element = _ELEMENTS[dtype]
 
-    @intrinsic
+    @_intrinsic
     def store(typing_context: Any, address: Any, at: Any, values: Any) -> Any:
         def codegen(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
             pointer = _pointer(builder, *arguments[:2], element.llvm, count)
@@ -256,18 +256,18 @@ def _are_ordinary(builder: ir.IRBuilder, values: list[Value]) -> Value:
     for value in values:
         bits = builder.bitcast(value, _I32)
         # Zero becomes the largest number.
-        doubled = builder.sub(builder.shl(bits, _bits32(1)), _bits32(1))
+        doubled = builder.sub(builder.shl(bits, _constant(1)), _constant(1))
         if least is None:
             least = doubled
         else:
             least = builder.select(builder.icmp_unsigned("<", doubled, least), doubled, least)
         here = builder.icmp_unsigned("!=", _magnitude(builder, value), _infinity(value))
         finite = here if finite is None else builder.and_(finite, here)
-    large = builder.icmp_unsigned(">=", least, _bits32(_SMALL))
+    large = builder.icmp_unsigned(">=", least, _constant(_SMALL))
     return builder.and_(large, finite)
 
 
-@lru_cache(maxsize=None)
+@cache
 def quotients(count: int) -> Intrinsic:
     """Make ``divide(values, size)``: float32 values over a size up to 2**19, correctly rounded.
 
@@ -276,7 +276,7 @@ def quotients(count: int) -> Intrinsic:
     found = types.UniTuple(types.float32, count)
     zero = ir.Constant(_FLOAT, 0.0)
 
-    @intrinsic
+    @_intrinsic
     def divide(typing_context: Any, values: Any, size: Any) -> Any:
         def codegen(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
             numbers = _each(builder, arguments[0], count)
@@ -284,9 +284,7 @@ def quotients(count: int) -> Intrinsic:
             with builder.if_else(_are_ordinary(builder, numbers), likely=True) as (fast, slow):
                 with fast:
                     reciprocal = _reciprocal(builder, arguments[1], _FLOAT)
-                    quick = [
-                        _corrected(builder, number, divisor, reciprocal) for number in numbers
-                    ]
+                    quick = [_corrected(builder, number, divisor, reciprocal) for number in numbers]
                     quick_block = builder.block
                 with slow:
                     plain = [builder.fdiv(number, divisor) for number in numbers]
@@ -305,12 +303,12 @@ def quotients(count: int) -> Intrinsic:
     return divide
 
 
-@lru_cache(maxsize=None)
+@cache
 def added_quotients(dtype: str, count: int) -> Intrinsic:
     """Make ``add(sums, values, size)``: sums + values / size in float64."""
     found = types.UniTuple(types.float64, count)
 
-    @intrinsic
+    @_intrinsic
     def add(typing_context: Any, sums: Any, values: Any, size: Any) -> Any:
         def codegen(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
             divisor = builder.sitofp(arguments[2], _DOUBLE)
@@ -336,13 +334,13 @@ def added_quotients(dtype: str, count: int) -> Intrinsic:
     return add
 
 
-@lru_cache(maxsize=None)
+@cache
 def zeros(count: int, register: str) -> Intrinsic:
     """Make ``zero()``: a tuple of zeros."""
     kind, llvm = _REGISTERS[register]
     found = types.UniTuple(kind, count)
 
-    @intrinsic
+    @_intrinsic
     def zero(typing_context: Any) -> Any:
         def codegen(context: Any, builder: Any, _: Any, __: Any) -> Any:
             nothing = ir.Constant(llvm, 0 if register.startswith("int") else 0.0)
@@ -359,12 +357,12 @@ def _multiply_add(builder: ir.IRBuilder, a: Value, b: Value, c: Value) -> Value:
     return builder.add(builder.mul(a, b), c)
 
 
-@lru_cache(maxsize=None)
+@cache
 def scaled_sums(count: int, register: str) -> Intrinsic:
     """Make ``add(sums, factors, values)``: sums + factors * values, element by element."""
     found = types.UniTuple(_REGISTERS[register][0], count)
 
-    @intrinsic
+    @_intrinsic
     def add(typing_context: Any, sums: Any, factors: Any, values: Any) -> Any:
         def codegen(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
             totals, factors, numbers = (_each(builder, each, count) for each in arguments)
@@ -379,12 +377,12 @@ def scaled_sums(count: int, register: str) -> Intrinsic:
     return add
 
 
-@lru_cache(maxsize=None)
+@cache
 def dot(count: int, register: str) -> Intrinsic:
     """Make ``add(total, one, other)``: total + one . other, in the order of the elements."""
     found = _REGISTERS[register][0]
 
-    @intrinsic
+    @_intrinsic
     def add(typing_context: Any, total: Any, one: Any, other: Any) -> Any:
         def codegen(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
             total = arguments[0]
@@ -398,7 +396,7 @@ def dot(count: int, register: str) -> Intrinsic:
     return add
 
 
-@lru_cache(maxsize=None)
+@cache
 def fetches(dtype: str, count: int, register: str, vector: bool) -> Intrinsic:
     """Make ``fetch(staged, slot, address, at, available)``: `count` elements into a local array.
 
@@ -418,7 +416,7 @@ def fetches(dtype: str, count: int, register: str, vector: bool) -> Intrinsic:
         numbers = [builder.extract_element(value, _constant(i)) for i in range(step)]
         return [_widen(builder, dtype, register, number) for number in numbers]
 
-    @intrinsic
+    @_intrinsic
     def fetch(
         typing_context: Any, staged: Any, slot: Any, address: Any, at: Any, available: Any
     ) -> Any:
@@ -450,11 +448,11 @@ def fetches(dtype: str, count: int, register: str, vector: bool) -> Intrinsic:
     return fetch
 
 
-@lru_cache(maxsize=None)
+@cache
 def places(count: int, pitch: int) -> Intrinsic:
     """Make ``place(tile, at, staged, slot)``: neighbours of a local array `pitch` apart."""
 
-    @intrinsic
+    @_intrinsic
     def place(typing_context: Any, tile: Any, at: Any, staged: Any, slot: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
             bases = []
@@ -473,7 +471,7 @@ def places(count: int, pitch: int) -> Intrinsic:
     return place
 
 
-@lru_cache(maxsize=None)
+@cache
 def saves(dtype: str, count: int) -> Intrinsic:
     """Make ``save(address, at, sums, slot)``: neighbours of a local array, rounded once.
 
@@ -481,7 +479,7 @@ def saves(dtype: str, count: int) -> Intrinsic:
     """
     element = _ELEMENTS[dtype]
 
-    @intrinsic
+    @_intrinsic
     def save(typing_context: Any, address: Any, at: Any, sums: Any, slot: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
             address, at, array, slot = arguments
@@ -541,7 +539,7 @@ def _shared_vectors(
     return found
 
 
-@lru_cache(maxsize=None)
+@cache
 def tile_products(shape: TileShape) -> Intrinsic:
     """Make ``add(sums, rows, rows_at, cols, cols_at)``: the products of two slices.
 
@@ -549,7 +547,7 @@ def tile_products(shape: TileShape) -> Intrinsic:
     constants only. Unrolled here, because Numba takes long over thousands of statements.
     """
 
-    @intrinsic
+    @_intrinsic
     def add(
         typing_context: Any, sums: Any, rows: Any, rows_at: Any, cols: Any, cols_at: Any
     ) -> Any:

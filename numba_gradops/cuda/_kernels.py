@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 from numba.cuda import types
@@ -11,7 +11,7 @@ from . import _direct_kernels, _pool_kernels, _tiled_kernel
 from ._conv2d_plan import AnyVariant, ChannelsVariant, PixelsVariant, TiledVariant
 from ._pool_plan import PoolVariant
 
-_MAKERS = {
+_MAKERS: dict[type, Any] = {
     TiledVariant: _tiled_kernel.make,
     ChannelsVariant: _direct_kernels.make_channels,
     PixelsVariant: _direct_kernels.make_pixels,
@@ -28,7 +28,7 @@ class Kernel(NamedTuple):
     launch_bounds: tuple[int, int]  # threads in a block, blocks that share a multiprocessor
 
 
-@lru_cache(maxsize=None)
+@cache
 def kernel(variant: Any) -> Kernel:
     """Give the kernel of a variant."""
     arrays = 2 if isinstance(variant, PoolVariant) else 3

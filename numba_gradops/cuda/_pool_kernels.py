@@ -3,8 +3,8 @@
 A thread computes vectors of channels of one row, some blocks of threads apart. What follows from
 the row alone is looked up once. TensorFlow's arithmetic to the bit: each gradient is divided by the
 size of its cell, an element adds its terms by ascending cell row and column to +0.0 in float64,
-and the sum is cast once. Where there is one term, the quotient in float32, correctly rounded, is the
-same.
+and the sum is cast once. Where there is one term, the quotient in float32, correctly rounded, is
+the same.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numba import cuda
 from numba.cuda import types
 
 from . import _intrinsics
+from ._helpers import helper
 from ._pool_plan import _ITEMS as ITEMS
 from ._pool_plan import ALL_CELLS, ONE_CELL, THREADS, Header, PoolVariant
 
@@ -45,26 +46,26 @@ def make(variant: PoolVariant) -> Any:
     return _one_cell(variant) if variant.cells == ONE_CELL else _several_cells(variant)
 
 
-def _pixels(variant: PoolVariant) -> Any:
-    """Make ``pixel_of(vector, pixel_vectors, multiplier, shift)``."""
-    if variant.wide:
+def _divided(wide: bool) -> Any:
+    """Make ``divide(a, b, multiplier, shift)`` for what `_plan.division` has prepared."""
 
-        def pixel_of(vector: Any, pixel_vectors: Any, multiplier: Any, shift: Any) -> Any:
-            return vector // pixel_vectors
-    else:
+    def exact(a: Any, b: Any, multiplier: Any, shift: Any) -> Any:  # noqa: ARG001
+        return a // b
 
-        def pixel_of(vector: Any, pixel_vectors: Any, multiplier: Any, shift: Any) -> Any:
-            return int32((int64(uint32(vector)) * int64(uint32(multiplier))) >> int64(shift))
+    def by_multiplication(a: Any, b: Any, multiplier: Any, shift: Any) -> Any:  # noqa: ARG001
+        return int32((int64(uint32(a)) * int64(uint32(multiplier))) >> int64(shift))
 
-    return cuda.jit(device=True, inline="always")(pixel_of)
+    return helper(exact if wide else by_multiplication)
 
 
 def _one_cell(variant: PoolVariant) -> Any:
     dtype, vector = variant.dtype, variant.vector
     index = int64 if variant.wide else int32
-    read = _intrinsics.loads("int64" if variant.wide else "int32", 1, "int64" if variant.wide else "int32")
+    read = _intrinsics.loads(
+        "int64" if variant.wide else "int32", 1, "int64" if variant.wide else "int32"
+    )
     store = _intrinsics.stores(dtype, vector)
-    pixel_of = _pixels(variant)
+    pixel_of = _divided(variant.wide)
     if dtype in ("float32", "float16", "bfloat16"):
         load = _intrinsics.loads(dtype, vector, "float32")
         zero = _intrinsics.zeros(vector, "float32")
@@ -74,7 +75,7 @@ def _one_cell(variant: PoolVariant) -> Any:
         zero = _intrinsics.zeros(vector, "float64")
         add = _intrinsics.added_quotients(dtype, vector)
 
-        @cuda.jit(device=True, inline="always")
+        @helper
         def divide(values: Any, size: Any) -> Any:
             return add(zero(), values, size)
 
@@ -104,7 +105,9 @@ def _one_cell(variant: PoolVariant) -> Any:
             entry = index(row_table + index(row - image * image_rows) * 2)
             cell_row = read(table, entry)[0]
             height = read(table, index(entry + 1))[0]
-            source_row = index(index(index(image * read(table, CELL_ROWS)[0]) + cell_row) * cell_cols)
+            source_row = index(
+                index(index(image * read(table, CELL_ROWS)[0]) + cell_row) * cell_cols
+            )
             target_row = index(row * row_vectors)
             for item in range(ITEMS):
                 x = index(start + (index(item) << lanes))
@@ -130,19 +133,21 @@ def _several_cells(variant: PoolVariant) -> Any:
     dtype, vector = variant.dtype, variant.vector
     tries_all = variant.cells == ALL_CELLS
     index = int64 if variant.wide else int32
-    read = _intrinsics.loads("int64" if variant.wide else "int32", 1, "int64" if variant.wide else "int32")
+    read = _intrinsics.loads(
+        "int64" if variant.wide else "int32", 1, "int64" if variant.wide else "int32"
+    )
     load = _intrinsics.loads(dtype, vector, "float64")
     store = _intrinsics.stores(dtype, vector)
     zero = _intrinsics.zeros(vector, "float64")
     add = _intrinsics.added_quotients(dtype, vector)
-    pixel_of = _pixels(variant)
+    pixel_of = _divided(variant.wide)
 
-    @cuda.jit(device=True, inline="always")
+    @helper
     def holds(table: Any, entry: Any, position: Any) -> Any:
         if tries_all:
             first = read(table, index(entry + 2))[0]
             last = read(table, index(entry + 3))[0]
-            return first <= position and position <= last
+            return first <= position <= last
         return True
 
     def pool_several_cells(gradient: Any, result: Any, table: Any) -> None:

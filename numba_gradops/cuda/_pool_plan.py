@@ -73,10 +73,11 @@ def _one_cell_each(cells: Cells, size: int) -> NDArray[np.int64] | None:
     return found
 
 
-def _runs(starts: NDArray[Any], lengths: NDArray[Any]) -> NDArray[Any]:
+def _runs(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """List the numbers of runs one after the other."""
     within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return np.repeat(starts, lengths) + within
+    found: NDArray[np.int64] = np.repeat(starts, lengths) + within
+    return found
 
 
 class _Tables(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import cuda
 from numba.cuda import types
 
 from . import _intrinsics
 from ._conv2d_plan import CLASS_FIELDS, TAP_FIELDS, Header
+from ._helpers import helper
 
 int32, uint32 = types.int32, types.uint32
 
@@ -39,13 +39,13 @@ TAP_SIZE = len(TAP_FIELDS)
 _read = _intrinsics.loads("int32", 1, "int32")
 
 
-@cuda.jit(device=True, inline="always")
+@helper
 def read(table: Any, at: Any) -> Any:
     """Read a number of the table."""
     return _read(table, at)[0]
 
 
-@cuda.jit(device=True, inline="always")
+@helper
 def class_of(table: Any, tile: Any) -> Any:
     """Find where in the table the class of a tile is described: the last that starts before."""
     low = int32(0)
@@ -59,26 +59,26 @@ def class_of(table: Any, tile: Any) -> Any:
     return int32(HEADER + low * CLASS_SIZE)
 
 
-@cuda.jit(device=True, inline="always")
+@helper
 def first_tap(table: Any, here: Any) -> Any:
     """Find where in the table the taps of a class start."""
     begin = read(table, int32(here + TAP_BEGIN))
     return int32(read(table, FIRST_TAP) + begin * TAP_SIZE)
 
 
-@cuda.jit(device=True, inline="always")
+@helper
 def row_of(table: Any, here: Any, i: Any) -> Any:
     """Find the row of the i-th row of a class in the image."""
     return int32(read(table, int32(here + LEAD_ROW)) + i * read(table, ROW_STRIDE))
 
 
-@cuda.jit(device=True, inline="always")
+@helper
 def col_of(table: Any, here: Any, j: Any) -> Any:
     """Find the column of the j-th column of a class in the image."""
     return int32(read(table, int32(here + LEAD_COL)) + j * read(table, COL_STRIDE))
 
 
-@cuda.jit(device=True, inline="always")
+@helper
 def divide(a: Any, b: Any) -> Any:
     """Divide numbers that are not negative."""
     return int32(uint32(a) // uint32(b))

@@ -21,6 +21,7 @@ from numba.cuda import types
 from . import _intrinsics
 from . import _tables as tables
 from ._conv2d_plan import TiledVariant
+from ._helpers import helper
 from ._tables import class_of, divide, read
 
 int32, int64, uint32 = types.int32, types.int64, types.uint32
@@ -89,6 +90,47 @@ def make(variant: TiledVariant) -> Any:
     store_one = _intrinsics.stores(dtype, 1)
     dot = _intrinsics.dot(1, register)
     zero = _intrinsics.zeros(1, register)
+
+    @helper
+    def exact(
+        gradient: Any,
+        weights: Any,
+        table: Any,
+        image: Any,
+        i: Any,
+        j: Any,
+        group: Any,
+        channel: Any,
+        here: Any,
+    ) -> Any:
+        """Sum up the products that belong to one element, in the order of the tiles."""
+        out_rows, out_cols = read(table, tables.OUT_ROWS), read(table, tables.OUT_COLS)
+        group_in, group_out = read(table, tables.GROUP_IN), read(table, tables.GROUP_OUT)
+        out_channels = int32(group_out * read(table, tables.GROUPS))
+        first = int32(group * group_out)
+        total = zero()[0]
+        tap_at = tables.first_tap(table, here)
+        for _ in range(read(table, int32(here + tables.TAPS))):
+            out_i = int32(i + read(table, int32(tap_at + tables.ROW_SHIFT)))
+            out_j = int32(j + read(table, int32(tap_at + tables.COL_SHIFT)))
+            if uint32(out_i) < uint32(out_rows) and uint32(out_j) < uint32(out_cols):
+                line = index(index(read(table, tap_at)) * group_in + channel)
+                from_weights = index(line * out_channels + first)
+                if channels_last:
+                    pixel = index(index(index(image) * out_rows + out_i) * out_cols + out_j)
+                    source = index(pixel * out_channels + first)
+                    step = index(1)
+                else:
+                    plane = index(index(image) * out_channels + first)
+                    source = index(index(plane * out_rows + out_i) * out_cols + out_j)
+                    step = index(index(out_rows) * out_cols)
+                k = int32(0)
+                while k < group_out and total == total:  # noqa: PLR0124 - a NaN stays one
+                    one = load(gradient, index(source + index(k * step)))
+                    total = dot(total, one, load(weights, index(from_weights + k)))
+                    k = int32(k + 1)
+            tap_at = int32(tap_at + tables.TAP_SIZE)
+        return total
 
     def conv2d_tiled(gradient: Any, weights: Any, result: Any, table: Any) -> None:
         row_tile = cuda.shared.array(row_numbers, number, alignment=16)
@@ -284,58 +326,31 @@ def make(variant: TiledVariant) -> Any:
                             spot = index(origin + index(channel) * channel_step)
                             nan = save_one(result, spot, sums, i * thread_cols + j)
                             has_nan = has_nan or nan
-        if repairs:
-            if has_nan:
-                for i in range(thread_rows):
-                    row = int32((i // neighbours) * row_step + i % neighbours + row_lane)
-                    origin = origins[row]
-                    m = int32(first_row + row)
-                    line = divide(m, class_cols)
-                    pixel_j = int32(m - line * class_cols)
-                    image = divide(line, class_rows)
-                    pixel_i = int32(line - image * class_rows)
-                    for j in range(thread_cols):
-                        channel = int32((j // neighbours) * col_step + j % neighbours + col_lane)
-                        channel = int32(first_col + channel)
+        if repairs and has_nan:
+            for i in range(thread_rows):
+                row = int32((i // neighbours) * row_step + i % neighbours + row_lane)
+                origin = origins[row]
+                m = int32(first_row + row)
+                line = divide(m, class_cols)
+                image = divide(line, class_rows)
+                for j in range(thread_cols):
+                    channel = int32((j // neighbours) * col_step + j % neighbours + col_lane)
+                    channel = int32(first_col + channel)
+                    if origin >= 0 and channel < group_in:
                         spot = index(origin + index(channel) * channel_step)
-                        if origin >= 0 and channel < group_in:
-                            old = load_result(result, spot)[0]
-                            if old != old:  # noqa: PLR0124 - NaN
-                                total = zero()[0]
-                                for t in range(taps):
-                                    tap_at = int32(first_tap + t * tables.TAP_SIZE)
-                                    out_i = int32(
-                                        pixel_i + read(table, int32(tap_at + tables.ROW_SHIFT))
-                                    )
-                                    out_j = int32(
-                                        pixel_j + read(table, int32(tap_at + tables.COL_SHIFT))
-                                    )
-                                    if uint32(out_i) < uint32(out_rows) and uint32(
-                                        out_j
-                                    ) < uint32(out_cols):
-                                        line_of = index(index(read(table, tap_at)) * group_in)
-                                        line_of = index(line_of + channel)
-                                        first = int32(group * group_out)
-                                        from_weights = index(line_of * out_channels + first)
-                                        if channels_last:
-                                            pixel = index(index(image) * out_rows + out_i)
-                                            pixel = index(pixel * out_cols + out_j)
-                                            source = index(pixel * out_channels + first)
-                                            out_step = index(1)
-                                        else:
-                                            plane = index(index(image) * out_channels + first)
-                                            source = index(plane * out_rows + out_i)
-                                            source = index(source * out_cols + out_j)
-                                            out_step = index(index(out_rows) * out_cols)
-                                        k = int32(0)
-                                        # A NaN that belongs here stays one.
-                                        while k < group_out and total == total:  # noqa: PLR0124
-                                            total = dot(
-                                                total,
-                                                load(gradient, index(source + k * out_step)),
-                                                load(weights, index(from_weights + k)),
-                                            )
-                                            k = int32(k + 1)
-                                store_one(result, spot, (total,))
+                        number_there = load_result(result, spot)[0]
+                        if number_there != number_there:  # noqa: PLR0124 - NaN
+                            total = exact(
+                                gradient,
+                                weights,
+                                table,
+                                image,
+                                int32(line - image * class_rows),
+                                int32(m - line * class_cols),
+                                group,
+                                channel,
+                                here,
+                            )
+                            store_one(result, spot, (total,))
 
     return conv2d_tiled
