@@ -21,7 +21,7 @@ from ._arguments import describe
 
 _DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
 _NAME = re.compile(r"cpu|cuda(:\d+)?")
-_INSTALL = "pip install 'numba-gradops[cuda13]', or [cuda12] for older drivers"
+_INSTALL = "pip install 'numba-gradops[cuda]', which is CUDA 13, or [cuda12] for older drivers"
 
 
 def _owner(array: Any) -> str:

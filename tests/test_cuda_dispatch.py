@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 from fake_driver import FakeArray, FakeDriver
 
-from numba_gradops import _device, _selftest, conv2d_backprop_input, fractional_avg_pool_grad
+from numba_gradops import (
+    _device,
+    _selftest,
+    conv2d_backprop_input,
+    fractional_avg_pool_grad,
+    warmup,
+)
 from numba_gradops._warmup import dtype_named
 
 F32 = np.float32
@@ -374,6 +380,17 @@ def test_the_selftest_runs_on_a_device(driver, capsys, monkeypatch):
     monkeypatch.setattr(_selftest._dtypes, "POOL", ("float32", "int32"))
     assert _selftest.run("cuda")
     assert "0 failed" in capsys.readouterr().out
+
+
+def test_warmup_loads_the_kernels_that_calls_take(driver):
+    warmup(["float32"], device="cuda:1")
+    loaded = set(driver.functions)
+    before = len(driver.functions)
+    weights = FakeArray(driver, WEIGHTS, device=1)
+    convolve(weights, FakeArray(driver, gradient(), device=1))
+    pool(FakeArray(driver, gradient(), device=1))
+    assert {launch.variant for launch in driver.launches} <= loaded
+    assert len(driver.functions) == before
 
 
 @pytest.mark.parametrize(

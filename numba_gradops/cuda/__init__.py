@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from .. import _dtypes
 from .._arguments import Algorithm, DataFormat
 from .._geometry import Conv2D, Pool
 from . import _conv2d_plan, _driver, _launch, _pool_plan
-from ._arrays import LEGACY_STREAM, Arrays, DeviceArray
+from ._arrays import Arrays, DeviceArray
 from ._plan import FILTER, GRADIENT, RESULT, Launch
 
 _ALIGNMENT = 16  # bytes of the widest access
@@ -68,6 +70,25 @@ class Backend:
             return _pool_plan.plan(geometry, dtype, result.dtype.itemsize, aligned)
 
         return self._run(plan, {GRADIENT: out_backprop, RESULT: result})
+
+    def warmup_steps(self, dtype: np.dtype[Any]) -> list[tuple[str, Callable[[], object]]]:
+        """List what compiles the kernels of a dtype."""
+        name, size = _dtypes.name_of(dtype), dtype.itemsize
+        kernels: list[Any] = []
+        if name in _dtypes.CONV2D:
+            kernels += _conv2d_plan.variants(name, size)
+        if name in _dtypes.POOL:
+            kernels += _pool_plan.variants(name, size)
+        return [
+            (f"{type(each).__name__} {name} {number}/{len(kernels)}", partial(self._load, each))
+            for number, each in enumerate(kernels, 1)
+        ]
+
+    def _load(self, variant: Any) -> None:
+        device = self.arrays.device
+        assert device is not None
+        with _driver.using(device):
+            _launch.load(variant, device)
 
     def _run(self, plan: Any, arrays: dict[str, Any]) -> Any:
         device = self.arrays.device
@@ -131,4 +152,4 @@ def _by_copies(plan: Any, arrays: dict[str, NDArray[Any]], device: int) -> None:
             _driver.free(address)
 
 
-__all__ = ["LEGACY_STREAM", "Backend", "device_count"]
+__all__ = ["Backend", "device_count"]

@@ -328,3 +328,22 @@ def plan(
     if kind == "direct":
         return _direct(geometry, dtype, size, channels_last, aligned, wide)
     return _any(geometry, dtype, channels_last)
+
+
+def variants(dtype: str, size: int) -> list[Any]:
+    """List the kernels that calls of a dtype take, but those for 2**31 elements or more."""
+    full = min(16 // size, 4)
+    found: list[Any] = []
+    for channels_last in (True, False):
+        for vector in (True, False):
+            found += [
+                TiledVariant(dtype, channels_last, vector, False, tile) for tile in tiles_for(size)
+            ]
+        for vector in (1, full) if channels_last else (1,):
+            found.append(ChannelsVariant(dtype, channels_last, vector, False))
+            found += [
+                PixelsVariant(dtype, channels_last, channels, vector, False)
+                for channels in range(1, _THREAD_CHANNELS + 1)
+            ]
+        found.append(AnyVariant(dtype, channels_last))
+    return found

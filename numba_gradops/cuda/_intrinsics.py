@@ -175,7 +175,8 @@ def loads(dtype: str, count: int, register: str, constant: bool = True) -> Intri
     @_intrinsic
     def load(typing_context: Any, address: Any, at: Any) -> Any:
         def codegen(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
-            pointer = _pointer(builder, *arguments, element.llvm, count)
+            address, at = arguments
+            pointer = _pointer(builder, address, at, element.llvm, count)
             value = builder.load(pointer, align=element.size * count)
             if constant:
                 value.set_metadata("invariant.load", builder.module.add_metadata([]))
@@ -191,6 +192,37 @@ def loads(dtype: str, count: int, register: str, constant: bool = True) -> Intri
 
 
 @cache
+def reads(dtype: str) -> Intrinsic:
+    """Make ``read(address, at)``: a number of a constant table.
+
+    An intrinsic, as is `divide`, for Numba takes long over the many calls of small helpers.
+    """
+    element = _ELEMENTS[dtype]
+
+    @_intrinsic
+    def read(typing_context: Any, address: Any, at: Any) -> Any:
+        def codegen(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+            address, at = arguments
+            value = builder.load(_pointer(builder, address, at, element.llvm, 1))
+            value.set_metadata("invariant.load", builder.module.add_metadata([]))
+            return value
+
+        return signature(_REGISTERS[dtype][0], address, at), codegen
+
+    return read
+
+
+@_intrinsic
+def divide(typing_context: Any, a: Any, b: Any) -> Any:
+    """Divide int32 numbers that are not negative."""
+
+    def codegen(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        return builder.udiv(*arguments)
+
+    return signature(types.int32, types.int32, types.int32), codegen
+
+
+@cache
 def stores(dtype: str, count: int) -> Intrinsic:
     """Make ``store(address, at, values)``: the reverse of a load, rounded once."""
     element = _ELEMENTS[dtype]
@@ -198,8 +230,9 @@ def stores(dtype: str, count: int) -> Intrinsic:
     @_intrinsic
     def store(typing_context: Any, address: Any, at: Any, values: Any) -> Any:
         def codegen(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
-            pointer = _pointer(builder, *arguments[:2], element.llvm, count)
-            wide = [builder.extract_value(arguments[2], i) for i in range(count)]
+            address, at, values = arguments
+            pointer = _pointer(builder, address, at, element.llvm, count)
+            wide = [builder.extract_value(values, i) for i in range(count)]
             numbers = [_narrow(builder, dtype, number) for number in wide]
             vector = numbers[0]
             if count > 1:

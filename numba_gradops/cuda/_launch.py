@@ -30,6 +30,12 @@ def _function(variant: Any, device: int) -> int:
     return found
 
 
+def load(variant: Any, device: int) -> None:
+    """Have a kernel on the device in use before it is launched."""
+    with _lock:
+        _function(variant, device)
+
+
 def _make_room(kept: OrderedDict[int, tuple[int, Any]], size: int) -> None:
     if sum(each.nbytes for _, each in kept.values()) + size <= _TABLE_BYTES:
         return

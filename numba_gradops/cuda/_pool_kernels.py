@@ -61,9 +61,7 @@ def _divided(wide: bool) -> Any:
 def _one_cell(variant: PoolVariant) -> Any:
     dtype, vector = variant.dtype, variant.vector
     index = int64 if variant.wide else int32
-    read = _intrinsics.loads(
-        "int64" if variant.wide else "int32", 1, "int64" if variant.wide else "int32"
-    )
+    read = _intrinsics.reads("int64" if variant.wide else "int32")
     store = _intrinsics.stores(dtype, vector)
     pixel_of = _divided(variant.wide)
     if dtype in ("float32", "float16", "bfloat16"):
@@ -80,18 +78,18 @@ def _one_cell(variant: PoolVariant) -> Any:
             return add(zero(), values, size)
 
     def pool_one_cell(gradient: Any, result: Any, table: Any) -> None:
-        lanes = read(table, ROW_LANES)[0]
-        chunks = read(table, ROW_CHUNKS)[0]
-        units = read(table, ROW_UNITS)[0]
-        rows = read(table, ROWS)[0]
-        image_rows = read(table, IMAGE_ROWS)[0]
-        row_vectors = read(table, ROW_VECTORS)[0]
-        pixel_vectors = read(table, PIXEL_VECTORS)[0]
-        multiplier = read(table, MULTIPLIER)[0]
-        shift = read(table, SHIFT)[0]
-        cell_cols = read(table, CELL_COLS)[0]
-        row_table = read(table, ROW_TABLE)[0]
-        col_table = read(table, COL_TABLE)[0]
+        lanes = read(table, ROW_LANES)
+        chunks = read(table, ROW_CHUNKS)
+        units = read(table, ROW_UNITS)
+        rows = read(table, ROWS)
+        image_rows = read(table, IMAGE_ROWS)
+        row_vectors = read(table, ROW_VECTORS)
+        pixel_vectors = read(table, PIXEL_VECTORS)
+        multiplier = read(table, MULTIPLIER)
+        shift = read(table, SHIFT)
+        cell_cols = read(table, CELL_COLS)
+        row_table = read(table, ROW_TABLE)
+        col_table = read(table, COL_TABLE)
         thread = index(cuda.threadIdx.x)
         block = index(cuda.blockIdx.x)
         unit = index(block // chunks)
@@ -103,19 +101,17 @@ def _one_cell(variant: PoolVariant) -> Any:
         while row < rows:
             image = index(row // image_rows)
             entry = index(row_table + index(row - image * image_rows) * 2)
-            cell_row = read(table, entry)[0]
-            height = read(table, index(entry + 1))[0]
-            source_row = index(
-                index(index(image * read(table, CELL_ROWS)[0]) + cell_row) * cell_cols
-            )
+            cell_row = read(table, entry)
+            height = read(table, index(entry + 1))
+            source_row = index(index(index(image * read(table, CELL_ROWS)) + cell_row) * cell_cols)
             target_row = index(row * row_vectors)
             for item in range(ITEMS):
                 x = index(start + (index(item) << lanes))
                 if x < row_vectors:
                     pixel = pixel_of(x, pixel_vectors, multiplier, shift)
                     entry = index(col_table + pixel * 2)
-                    cell_col = read(table, entry)[0]
-                    width = read(table, index(entry + 1))[0]
+                    cell_col = read(table, entry)
+                    width = read(table, index(entry + 1))
                     target = index(target_row + x) * index(vector)
                     if cell_row >= 0 and cell_col >= 0:
                         channel = index(x - pixel * pixel_vectors)
@@ -133,9 +129,7 @@ def _several_cells(variant: PoolVariant) -> Any:
     dtype, vector = variant.dtype, variant.vector
     tries_all = variant.cells == ALL_CELLS
     index = int64 if variant.wide else int32
-    read = _intrinsics.loads(
-        "int64" if variant.wide else "int32", 1, "int64" if variant.wide else "int32"
-    )
+    read = _intrinsics.reads("int64" if variant.wide else "int32")
     load = _intrinsics.loads(dtype, vector, "float64")
     store = _intrinsics.stores(dtype, vector)
     zero = _intrinsics.zeros(vector, "float64")
@@ -145,27 +139,27 @@ def _several_cells(variant: PoolVariant) -> Any:
     @helper
     def holds(table: Any, entry: Any, position: Any) -> Any:
         if tries_all:
-            first = read(table, index(entry + 2))[0]
-            last = read(table, index(entry + 3))[0]
+            first = read(table, index(entry + 2))
+            last = read(table, index(entry + 3))
             return first <= position <= last
         return True
 
     def pool_several_cells(gradient: Any, result: Any, table: Any) -> None:
-        lanes = read(table, ROW_LANES)[0]
-        chunks = read(table, ROW_CHUNKS)[0]
-        units = read(table, ROW_UNITS)[0]
-        rows = read(table, ROWS)[0]
-        image_rows = read(table, IMAGE_ROWS)[0]
-        row_vectors = read(table, ROW_VECTORS)[0]
-        pixel_vectors = read(table, PIXEL_VECTORS)[0]
-        multiplier = read(table, MULTIPLIER)[0]
-        shift = read(table, SHIFT)[0]
-        cell_rows = read(table, CELL_ROWS)[0]
-        cell_cols = read(table, CELL_COLS)[0]
-        row_table = read(table, ROW_TABLE)[0]
-        row_cells = read(table, ROW_CELLS)[0]
-        col_table = read(table, COL_TABLE)[0]
-        col_cells = read(table, COL_CELLS)[0]
+        lanes = read(table, ROW_LANES)
+        chunks = read(table, ROW_CHUNKS)
+        units = read(table, ROW_UNITS)
+        rows = read(table, ROWS)
+        image_rows = read(table, IMAGE_ROWS)
+        row_vectors = read(table, ROW_VECTORS)
+        pixel_vectors = read(table, PIXEL_VECTORS)
+        multiplier = read(table, MULTIPLIER)
+        shift = read(table, SHIFT)
+        cell_rows = read(table, CELL_ROWS)
+        cell_cols = read(table, CELL_COLS)
+        row_table = read(table, ROW_TABLE)
+        row_cells = read(table, ROW_CELLS)
+        col_table = read(table, COL_TABLE)
+        col_cells = read(table, COL_CELLS)
         thread = index(cuda.threadIdx.x)
         block = index(cuda.blockIdx.x)
         unit = index(block // chunks)
@@ -177,32 +171,32 @@ def _several_cells(variant: PoolVariant) -> Any:
         while row < rows:
             image = index(row // image_rows)
             y = index(row - image * image_rows)
-            row_begin = read(table, index(row_table + y * 2))[0]
-            row_end = read(table, index(row_table + y * 2 + 1))[0]
+            row_begin = read(table, index(row_table + y * 2))
+            row_end = read(table, index(row_table + y * 2 + 1))
             target_row = index(row * row_vectors)
             for item in range(ITEMS):
                 x = index(start + (index(item) << lanes))
                 if x < row_vectors:
                     pixel = pixel_of(x, pixel_vectors, multiplier, shift)
                     channel = index(x - pixel * pixel_vectors)
-                    col_begin = read(table, index(col_table + pixel * 2))[0]
-                    col_end = read(table, index(col_table + pixel * 2 + 1))[0]
+                    col_begin = read(table, index(col_table + pixel * 2))
+                    col_end = read(table, index(col_table + pixel * 2 + 1))
                     sums = zero()
                     i = row_begin
                     while i < row_end:
                         row_entry = index(row_cells + i * 4)
                         i = index(i + 1)
                         if holds(table, row_entry, y):
-                            height = read(table, index(row_entry + 1))[0]
-                            cell_row = index(image * cell_rows + read(table, row_entry)[0])
+                            height = read(table, index(row_entry + 1))
+                            cell_row = index(image * cell_rows + read(table, row_entry))
                             source_row = index(cell_row * cell_cols)
                             j = col_begin
                             while j < col_end:
                                 entry = index(col_cells + j * 4)
                                 j = index(j + 1)
                                 if holds(table, entry, pixel):
-                                    width = read(table, index(entry + 1))[0]
-                                    cell = index(source_row + read(table, entry)[0])
+                                    width = read(table, index(entry + 1))
+                                    cell = index(source_row + read(table, entry))
                                     source = index(cell * pixel_vectors + channel)
                                     values = load(gradient, index(source * index(vector)))
                                     sums = add(sums, values, int64(height) * int64(width))

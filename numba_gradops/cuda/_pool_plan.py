@@ -189,3 +189,13 @@ def _plan(
         (GRADIENT, RESULT, TABLE),
         table(parts, wide),
     )
+
+
+def variants(dtype: str, size: int) -> list[PoolVariant]:
+    """List the kernels that calls of a dtype take, but those for 2**31 elements or more."""
+    full = _VECTOR_BYTES // size
+    return [
+        PoolVariant(dtype, cells, vector, False)
+        for cells in (ONE_CELL, LISTED_CELLS)
+        for vector in (1, full if cells == ONE_CELL else min(full, 4))
+    ]

@@ -10,7 +10,7 @@ from . import _intrinsics
 from ._conv2d_plan import CLASS_FIELDS, TAP_FIELDS, Header
 from ._helpers import helper
 
-int32, uint32 = types.int32, types.uint32
+int32 = types.int32
 
 (
     CLASSES,
@@ -36,13 +36,8 @@ CLASS_SIZE = len(CLASS_FIELDS)
 TAP, ROW_SHIFT, COL_SHIFT = range(3)
 TAP_SIZE = len(TAP_FIELDS)
 
-_read = _intrinsics.loads("int32", 1, "int32")
-
-
-@helper
-def read(table: Any, at: Any) -> Any:
-    """Read a number of the table."""
-    return _read(table, at)[0]
+read = _intrinsics.reads("int32")
+divide = _intrinsics.divide
 
 
 @helper
@@ -76,9 +71,3 @@ def row_of(table: Any, here: Any, i: Any) -> Any:
 def col_of(table: Any, here: Any, j: Any) -> Any:
     """Find the column of the j-th column of a class in the image."""
     return int32(read(table, int32(here + LEAD_COL)) + j * read(table, COL_STRIDE))
-
-
-@helper
-def divide(a: Any, b: Any) -> Any:
-    """Divide numbers that are not negative."""
-    return int32(uint32(a) // uint32(b))
