@@ -339,10 +339,10 @@ def variants(dtype: str, size: int) -> list[Any]:
             found += [
                 TiledVariant(dtype, channels_last, vector, False, tile) for tile in tiles_for(size)
             ]
-        for vector in (1, full) if channels_last else (1,):
-            found.append(ChannelsVariant(dtype, channels_last, vector, False))
+        for width in (1, full) if channels_last else (1,):
+            found.append(ChannelsVariant(dtype, channels_last, width, False))
             found += [
-                PixelsVariant(dtype, channels_last, channels, vector, False)
+                PixelsVariant(dtype, channels_last, channels, width, False)
                 for channels in range(1, _THREAD_CHANNELS + 1)
             ]
         found.append(AnyVariant(dtype, channels_last))
