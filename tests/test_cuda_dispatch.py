@@ -408,3 +408,21 @@ def test_a_driver_that_is_too_old_is_named_with_versions(driver_version, toolkit
         assert problem is None
     else:
         assert re.search(text, problem)
+
+
+@pytest.mark.usefixtures("driver")
+def test_dlpack_capsules_are_read_and_made_as_numpy_does():
+    from numba_gradops.cuda import _dlpack
+
+    array = np.arange(24, dtype=np.int64).reshape(2, 3, 4)
+    facts = _dlpack.read(array.__dlpack__())
+    assert facts.address == array.ctypes.data
+    assert (facts.shape, facts.dtype) == ((2, 3, 4), "int64")
+    assert facts.strides in (None, (12, 4, 1))
+    exporter = _dlpack.Exporter(array, array.ctypes.data, array.shape, "int64", (1, 0))
+    taken = np.from_dlpack(exporter)
+    assert (taken == array).all()
+    assert np.shares_memory(taken, array)
+    assert _dlpack._exported
+    del taken
+    assert not _dlpack._exported  # the taker's end frees the memory
