@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 
-from . import _arguments, _arrays, _device, _dtypes, _geometry
+from . import _arguments, _device, _dtypes, _geometry
 
 _SIZES = "the input's shape in data_format order, or its (height, width) alone"
 
@@ -203,8 +203,10 @@ def compute(
         spread = (
             (1, 1, 1, 1) if dilations is None else _arguments.four_integers(dilations, "dilations")
         )
-        weights = _arrays.tensor(filter, "filter", _dtypes.CONV2D)
-        gradient = _arrays.tensor(out_backprop, "out_backprop", _dtypes.CONV2D, like=weights.dtype)
+        weights = backend.arrays.tensor(filter, "filter", _dtypes.CONV2D)
+        gradient = backend.arrays.tensor(
+            out_backprop, "out_backprop", _dtypes.CONV2D, like=weights.dtype
+        )
         if weights.dtype != gradient.dtype:
             msg = (
                 f"filter and out_backprop must have the same dtype, got {weights.dtype} and "
@@ -222,6 +224,8 @@ def compute(
         )
         shape = _geometry.input_shape(geometry, layout)
         inputs = {"filter": filter, "out_backprop": out_backprop, "input_sizes": input_sizes}
-        result = _arrays.result(out, shape, weights.dtype, inputs)
-    backend.conv2d_backprop_input(geometry, weights, gradient, layout, way, result)
-    return result
+        result = backend.arrays.result(out, shape, weights.dtype, inputs)
+    run = backend.conv2d_backprop_input
+    given = run(geometry, weights, gradient, layout, way, result)
+    answer: NDArray[Any] = result if given is None else given
+    return answer

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 
-from . import _arguments, _arrays, _device, _dtypes, _geometry
+from . import _arguments, _device, _dtypes, _geometry
 
 
 def fractional_avg_pool_grad(
@@ -114,7 +114,7 @@ def fractional_avg_pool_grad(
         shape = _arguments.shape_vector(
             orig_input_tensor_shape, "orig_input_tensor_shape", (4,), "(batch, rows, cols, depth)"
         )
-        gradient = _arrays.tensor(out_backprop, "out_backprop", _dtypes.POOL, wide=True)
+        gradient = backend.arrays.tensor(out_backprop, "out_backprop", _dtypes.POOL, wide=True)
         at_most = max(gradient.shape, default=0) + 1
         row_starts = _arguments.integer_array(row_pooling_sequence, "row_pooling_sequence", at_most)
         col_starts = _arguments.integer_array(col_pooling_sequence, "col_pooling_sequence", at_most)
@@ -125,6 +125,7 @@ def fractional_avg_pool_grad(
             "row_pooling_sequence": row_pooling_sequence,
             "col_pooling_sequence": col_pooling_sequence,
         }
-        result = _arrays.result(out, shape, gradient.dtype, inputs)
-    backend.fractional_avg_pool_grad(geometry, gradient, result)
-    return result
+        result = backend.arrays.result(out, shape, gradient.dtype, inputs)
+    given = backend.fractional_avg_pool_grad(geometry, gradient, result)
+    answer: NDArray[Any] = result if given is None else given
+    return answer

@@ -107,6 +107,44 @@ def first_contribution(position: int, axis: Axis) -> tuple[int, int, int]:
     return tap, cell, min(by_window, by_cells)
 
 
+class StrideClass(NamedTuple):
+    """Result elements ``lead + i * stride`` of an axis: the same taps reach all of them.
+
+    Tap ``taps[j]`` is applied to gradient element ``i + shifts[j]`` where there is one. Taps that
+    find none for any element are left out.
+    """
+
+    lead: int
+    size: int
+    taps: tuple[int, ...]
+    shifts: tuple[int, ...]
+
+
+def stride_classes(axis: Axis) -> list[StrideClass]:
+    """List the classes that an axis falls into, one for each element below its stride."""
+    shared = axis.stride // axis.tap_step
+    found = []
+    for lead in range(min(axis.stride, axis.input)):
+        size = (axis.input - lead + axis.stride - 1) // axis.stride
+        reach = lead + axis.pad
+        taps: range = range(0)
+        shifts: range = range(0)
+        if axis.output and reach % shared == 0:
+            # As in `first_contribution`, of which this is the form for all elements of a class.
+            tap = (reach // shared) % axis.tap_step * axis.inverse % axis.tap_step
+            shift = (reach - tap * axis.dilation) // axis.stride
+            # The last element of the class must reach the gradient, and the first not pass it.
+            skipped = max(0, -((axis.output - 1 - shift) // axis.cell_step))
+            by_window = (axis.window - 1 - tap) // axis.tap_step
+            by_cells = (shift + size - 1) // axis.cell_step
+            count = max(0, min(by_window, by_cells) + 1 - skipped)
+            tap, shift = tap + skipped * axis.tap_step, shift - skipped * axis.cell_step
+            taps = range(tap, tap + count * axis.tap_step, axis.tap_step)
+            shifts = range(shift, shift - count * axis.cell_step, -axis.cell_step)
+        found.append(StrideClass(lead, size, tuple(taps), tuple(shifts)))
+    return found
+
+
 def _divide_toward_zero(value: int, divisor: int) -> int:
     """C++'s integer division, on which TensorFlow's output sizes rest."""
     return value // divisor if value >= 0 else -(-value // divisor)

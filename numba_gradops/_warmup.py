@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _arguments, _dtypes
+from . import _arguments, _device, _dtypes
 from ._conv2d import conv2d_backprop_input
 from ._fractional_pool import fractional_avg_pool_grad
 
@@ -85,8 +85,9 @@ def warmup(
 ) -> None:
     """Compile both functions for the given dtypes, so that later calls do not have to.
 
-    What large calls need is compiled too, whatever the number of threads. With the cache on (the
-    default) later processes profit too, on the same kind of processor.
+    On the CPU what large calls need is compiled too, whatever the number of threads; on a CUDA
+    device every kernel but those for 2**31 elements or more, which takes a minute a dtype. With
+    the cache on (the default) later processes profit too, on the same kind of device.
 
     Parameters
     ----------
@@ -103,6 +104,8 @@ def warmup(
         If a dtype is not one that this package computes in.
     ImportError
         If bfloat16 is wanted and ml_dtypes is not installed.
+    RuntimeError
+        If the device is not available.
 
     Examples
     --------
@@ -118,10 +121,14 @@ def warmup(
                 f"got {_arguments.describe(name)}"
             )
             raise ValueError(msg)
-    from .cpu import _spread  # imports Numba
+    if device is not None and device != "cpu":
+        found = _device.backend(device, {})
+        steps = [step for name in names for step in found.warmup_steps(dtype_named(name))]
+    else:
+        from .cpu import _spread  # imports Numba
 
-    steps = [step for name in names for step in _steps(name, device)]
-    steps.append(("threads", _spread.compile_once))
+        steps = [step for name in names for step in _steps(name, device)]
+        steps.append(("threads", _spread.compile_once))
     for done, (what, call) in enumerate(steps):
         if progress:
             progress(done, len(steps), what)

@@ -28,7 +28,7 @@ def test_public_names():
         for module in pkgutil.walk_packages(numba_gradops.__path__)
         if not module.name.startswith("_")
     ]
-    assert sorted(public) == ["compat", "cpu", "raw_ops"]
+    assert sorted(public) == ["compat", "cpu", "cuda", "raw_ops"]
 
 
 def test_dotted_paths_of_tensorflow():

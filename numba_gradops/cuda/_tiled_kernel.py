@@ -1,0 +1,356 @@
+"""The kernel that computes conv2d_backprop_input as a product of matrices, tile by tile.
+
+Rows of the first matrix are pixels of a stride class, columns of the second the input channels of a
+group; what is summed over are the class's taps, and the output channels of each. A block fetches
+a slice of 8 of these for its tile into registers while it multiplies the slice before, which lies
+in shared memory as [depth][pixel] and [depth][channel].
+
+A pixel that a tap does not reach has zeros in its slice. They are multiplied, so an infinite or NaN
+weight makes NaN where there should be a number: a thread that sees a NaN among its sums computes it
+again from the products that belong to it, in the same order. So a finite call pays one test an
+element, and a NaN comes out exactly where one belongs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cuda
+from numba.cuda import types
+
+from . import _intrinsics
+from . import _tables as tables
+from ._conv2d_plan import TiledVariant
+from ._helpers import helper
+from ._tables import class_of, divide, read
+
+int32, int64, uint32 = types.int32, types.int64, types.uint32
+
+# Numbers between the rows of a tile in shared memory: the neighbours that a thread stores one
+# below the other then lie in different banks.
+_PAD = 4
+# A row that no tap reaches.
+_NOWHERE = -(2**28)
+
+
+def make(variant: TiledVariant) -> Any:
+    """Make the kernel of a variant."""
+    dtype, tile, channels_last = variant.dtype, variant.tile, variant.channels_last
+    register = _intrinsics.accumulator(dtype)
+    number = _intrinsics.register_type(register)
+    index = int64 if variant.wide else int32
+    vector = variant.vector
+    neighbours = 2 if register == "float64" else 4
+    repairs = register != "int32"
+
+    threads, rows, cols, depth = tile.threads, tile.rows, tile.cols, tile.depth
+    thread_rows, thread_cols = tile.thread_rows, tile.thread_cols
+    row_threads, col_threads = rows // thread_rows, cols // thread_cols
+    row_pitch, col_pitch = rows + (_PAD if channels_last else 0), cols + _PAD
+    row_slice, col_slice = depth * row_pitch, depth * col_pitch
+    row_numbers, col_numbers = 2 * row_slice, 2 * col_slice
+    sums_count = thread_rows * thread_cols
+    row_step = rows // (thread_rows // neighbours)
+    col_step = cols // (thread_cols // neighbours)
+
+    # Threads that fetch side by side along the depth, and what each then fetches of a slice.
+    side = depth // neighbours
+    apart = threads // side
+    row_fetches, col_fetches = rows * side // threads, cols * side // threads
+    # Channels first: neighbouring threads fetch neighbouring pixels, one number each.
+    deep_apart = max(1, threads // rows)
+    deep_fetches = depth // deep_apart
+    row_staged = row_fetches * neighbours if channels_last else deep_fetches
+    col_staged = col_fetches * neighbours
+    if threads % side or rows % apart or cols % apart or (not channels_last and threads % rows):
+        msg = f"{tile} cannot be shared evenly among its threads"
+        raise ValueError(msg)
+
+    multiply = _intrinsics.tile_products(
+        _intrinsics.TileShape(
+            depth,
+            row_pitch,
+            col_pitch,
+            thread_rows,
+            thread_cols,
+            row_step,
+            col_step,
+            neighbours,
+        )
+    )
+    fetch = _intrinsics.fetches(dtype, neighbours, register, vector)
+    fetch_one = _intrinsics.fetches(dtype, 1, register, False)
+    place_rows = _intrinsics.places(neighbours, row_pitch)
+    place_cols = _intrinsics.places(neighbours, col_pitch)
+    place_one = _intrinsics.places(1, row_pitch)
+    save = _intrinsics.saves(dtype, neighbours)
+    save_one = _intrinsics.saves(dtype, 1)
+    load = _intrinsics.loads(dtype, 1, register)
+    load_result = _intrinsics.loads(dtype, 1, register, constant=False)
+    store_one = _intrinsics.stores(dtype, 1)
+    dot = _intrinsics.dot(1, register)
+    zero = _intrinsics.zeros(1, register)
+
+    @helper
+    def exact(
+        gradient: Any,
+        weights: Any,
+        table: Any,
+        image: Any,
+        i: Any,
+        j: Any,
+        group: Any,
+        channel: Any,
+        here: Any,
+    ) -> Any:
+        """Sum up the products that belong to one element, in the order of the tiles."""
+        out_rows, out_cols = read(table, tables.OUT_ROWS), read(table, tables.OUT_COLS)
+        group_in, group_out = read(table, tables.GROUP_IN), read(table, tables.GROUP_OUT)
+        out_channels = int32(group_out * read(table, tables.GROUPS))
+        first = int32(group * group_out)
+        total = zero()[0]
+        tap_at = tables.first_tap(table, here)
+        for _ in range(read(table, int32(here + tables.TAPS))):
+            out_i = int32(i + read(table, int32(tap_at + tables.ROW_SHIFT)))
+            out_j = int32(j + read(table, int32(tap_at + tables.COL_SHIFT)))
+            if uint32(out_i) < uint32(out_rows) and uint32(out_j) < uint32(out_cols):
+                line = index(index(read(table, tap_at)) * group_in + channel)
+                from_weights = index(line * out_channels + first)
+                if channels_last:
+                    pixel = index(index(index(image) * out_rows + out_i) * out_cols + out_j)
+                    source = index(pixel * out_channels + first)
+                    step = index(1)
+                else:
+                    plane = index(index(image) * out_channels + first)
+                    source = index(index(plane * out_rows + out_i) * out_cols + out_j)
+                    step = index(index(out_rows) * out_cols)
+                k = int32(0)
+                while k < group_out and total == total:  # noqa: PLR0124 - a NaN stays one
+                    one = load(gradient, index(source + index(k * step)))
+                    total = dot(total, one, load(weights, index(from_weights + k)))
+                    k = int32(k + 1)
+            tap_at = int32(tap_at + tables.TAP_SIZE)
+        return total
+
+    def conv2d_tiled(gradient: Any, weights: Any, result: Any, table: Any) -> None:
+        row_tile = cuda.shared.array(row_numbers, number, alignment=16)
+        col_tile = cuda.shared.array(col_numbers, number, alignment=16)
+        origins = cuda.shared.array(rows, index)  # of each pixel in the result, or -1
+        sums = cuda.local.array(sums_count, number)
+        staged_rows = cuda.local.array(row_staged, number)
+        staged_cols = cuda.local.array(col_staged, number)
+        col_at = cuda.local.array(col_fetches, index)
+        for i in range(sums_count):
+            sums[i] = number(0)
+
+        thread = int32(cuda.threadIdx.x)
+        block = int32(cuda.blockIdx.x)
+        groups = read(table, tables.GROUPS)
+        group_in = read(table, tables.GROUP_IN)
+        group_out = read(table, tables.GROUP_OUT)
+        out_rows = read(table, tables.OUT_ROWS)
+        out_cols = read(table, tables.OUT_COLS)
+        in_rows = read(table, tables.IN_ROWS)
+        in_cols = read(table, tables.IN_COLS)
+        out_channels = int32(group_out * groups)
+        channels = int32(group_in * groups)
+
+        col_tiles = read(table, tables.COL_TILES)
+        group_tile = divide(block, col_tiles)
+        first_col = int32((block - group_tile * col_tiles) * cols)
+        tile_index = divide(group_tile, groups)
+        group = int32(group_tile - tile_index * groups)
+        here = class_of(table, tile_index)
+        class_rows = read(table, int32(here + tables.CLASS_ROWS))
+        class_cols = read(table, int32(here + tables.CLASS_COLS))
+        first_row = int32((tile_index - read(table, int32(here + tables.FIRST_TILE))) * rows)
+        pixels = read(table, int32(here + tables.PIXELS))
+        taps = read(table, int32(here + tables.TAPS))
+        first_tap = tables.first_tap(table, here)
+
+        # Where the pixels lie in the result.
+        at = thread
+        while at < rows:
+            m = int32(first_row + at)
+            origin = index(-1)
+            if m < pixels:
+                line = divide(m, class_cols)
+                j = int32(m - line * class_cols)
+                image = divide(line, class_rows)
+                i = int32(line - image * class_rows)
+                h, w = tables.row_of(table, here, i), tables.col_of(table, here, j)
+                if channels_last:
+                    pixel = index(index(index(image) * in_rows + h) * in_cols + w)
+                    origin = index(pixel * channels + int32(group * group_in))
+                else:
+                    plane = index(index(image) * channels + int32(group * group_in))
+                    origin = index(index(plane * in_rows + h) * in_cols + w)
+            origins[at] = origin
+            at = int32(at + threads)
+
+        # What this thread fetches of every slice.
+        lane_row = divide(thread, int32(side))
+        lane_depth = int32((thread - lane_row * side) * neighbours)
+        if channels_last:
+            row_i = cuda.local.array(row_fetches, int32)
+            row_j = cuda.local.array(row_fetches, int32)
+            row_base = cuda.local.array(row_fetches, index)
+            row_at = cuda.local.array(row_fetches, index)
+            row_limit = cuda.local.array(row_fetches, int32)
+            for x in range(row_fetches):
+                m = int32(first_row + lane_row + x * apart)
+                line = divide(m, class_cols)
+                row_j[x] = int32(m - line * class_cols)
+                image = divide(line, class_rows)
+                i = int32(line - image * class_rows)
+                row_i[x] = i if m < pixels else int32(_NOWHERE)
+                pixel = index(index(index(image) * out_rows + i) * out_cols + row_j[x])
+                row_base[x] = index(pixel * out_channels + int32(group * group_out + lane_depth))
+        else:
+            deep = divide(thread, int32(rows))
+            pixel_row = int32(thread - deep * rows)
+            m = int32(first_row + pixel_row)
+            line = divide(m, class_cols)
+            one_j = int32(m - line * class_cols)
+            image = divide(line, class_rows)
+            i = int32(line - image * class_rows)
+            one_i = i if m < pixels else int32(_NOWHERE)
+            plane = index(index(image) * out_channels + int32(group * group_out + deep))
+            one_base = index(index(plane * out_rows + i) * out_cols + one_j)
+            plane_size = index(index(out_rows) * out_cols)
+            one_at = index(0)
+            one_limit = int32(0)
+
+        row_lane = int32(thread - divide(thread, int32(row_threads)) * row_threads)
+        col_lane = divide(thread, int32(row_threads))
+        if channels_last:
+            row_lane = divide(thread, int32(col_threads))
+            col_lane = int32(thread - row_lane * col_threads)
+        row_lane = int32(row_lane * neighbours)
+        col_lane = int32(col_lane * neighbours)
+
+        slices = int32(taps * divide(int32(group_out + (depth - 1)), int32(depth)))
+        tap_at = first_tap
+        done = int32(0)  # output channels of the current tap
+        half = int32(0)
+        for step in range(int32(slices + 1)):
+            fetches = step < slices
+            if fetches:
+                if done == 0:  # a new tap
+                    tap = read(table, tap_at)
+                    row_shift = read(table, int32(tap_at + tables.ROW_SHIFT))
+                    col_shift = read(table, int32(tap_at + tables.COL_SHIFT))
+                    tap_at = int32(tap_at + tables.TAP_SIZE)
+                    if channels_last:
+                        shift = index(index(int32(row_shift * out_cols + col_shift)) * out_channels)
+                        for x in range(row_fetches):
+                            reaches = uint32(int32(row_i[x] + row_shift)) < uint32(
+                                out_rows
+                            ) and uint32(int32(row_j[x] + col_shift)) < uint32(out_cols)
+                            row_limit[x] = group_out if reaches else int32(0)
+                            row_at[x] = index(row_base[x] + shift)
+                    else:
+                        reaches = uint32(int32(one_i + row_shift)) < uint32(out_rows) and uint32(
+                            int32(one_j + col_shift)
+                        ) < uint32(out_cols)
+                        one_limit = group_out if reaches else int32(0)
+                        one_at = index(one_base + int32(row_shift * out_cols + col_shift))
+                    for x in range(col_fetches):
+                        channel = int32(first_col + lane_row + x * apart)
+                        line_of = index(index(tap) * group_in + channel)
+                        col_at[x] = index(
+                            line_of * out_channels + int32(group * group_out + lane_depth)
+                        )
+                if channels_last:
+                    for x in range(row_fetches):
+                        left = int32(row_limit[x] - int32(done + lane_depth))
+                        fetch(staged_rows, x * neighbours, gradient, row_at[x], left)
+                        row_at[x] = index(row_at[x] + depth)
+                else:
+                    for x in range(deep_fetches):
+                        left = int32(one_limit - int32(done + deep + x * deep_apart))
+                        spot = index(one_at + index(x * deep_apart) * plane_size)
+                        fetch_one(staged_rows, x, gradient, spot, left)
+                    one_at = index(one_at + index(depth) * plane_size)
+                for x in range(col_fetches):
+                    channel = int32(first_col + lane_row + x * apart)
+                    left = int32(group_out - int32(done + lane_depth))
+                    left = left if channel < group_in else int32(0)
+                    fetch(staged_cols, x * neighbours, weights, col_at[x], left)
+                    col_at[x] = index(col_at[x] + depth)
+                done = int32(done + depth)
+                if done >= group_out:
+                    done = int32(0)
+            if step > 0:
+                multiply(
+                    sums,
+                    row_tile,
+                    int32(half * row_slice + row_lane),
+                    col_tile,
+                    int32(half * col_slice + col_lane),
+                )
+                half = int32(half ^ 1)
+            if fetches:
+                if channels_last:
+                    for x in range(row_fetches):
+                        spot = int32(half * row_slice + lane_depth * row_pitch)
+                        spot = int32(spot + lane_row + x * apart)
+                        place_rows(row_tile, spot, staged_rows, x * neighbours)
+                else:
+                    for x in range(deep_fetches):
+                        spot = int32(half * row_slice + int32(deep + x * deep_apart) * row_pitch)
+                        place_one(row_tile, int32(spot + pixel_row), staged_rows, x)
+                for x in range(col_fetches):
+                    spot = int32(half * col_slice + lane_depth * col_pitch)
+                    spot = int32(spot + lane_row + x * apart)
+                    place_cols(col_tile, spot, staged_cols, x * neighbours)
+            cuda.syncthreads()
+
+        channel_step = index(1) if channels_last else index(index(in_rows) * in_cols)
+        has_nan = False
+        for i in range(thread_rows):
+            origin = origins[int32((i // neighbours) * row_step + i % neighbours + row_lane)]
+            if origin >= 0:
+                if channels_last and vector:
+                    for j in range(thread_cols // neighbours):
+                        channel = int32(first_col + j * col_step + col_lane)
+                        if channel < group_in:
+                            spot = index(origin + channel)
+                            nan = save(result, spot, sums, i * thread_cols + j * neighbours)
+                            has_nan = has_nan or nan
+                else:
+                    for j in range(thread_cols):
+                        channel = int32((j // neighbours) * col_step + j % neighbours + col_lane)
+                        channel = int32(first_col + channel)
+                        if channel < group_in:
+                            spot = index(origin + index(channel) * channel_step)
+                            nan = save_one(result, spot, sums, i * thread_cols + j)
+                            has_nan = has_nan or nan
+        if repairs and has_nan:
+            for i in range(thread_rows):
+                row = int32((i // neighbours) * row_step + i % neighbours + row_lane)
+                origin = origins[row]
+                m = int32(first_row + row)
+                line = divide(m, class_cols)
+                image = divide(line, class_rows)
+                for j in range(thread_cols):
+                    channel = int32((j // neighbours) * col_step + j % neighbours + col_lane)
+                    channel = int32(first_col + channel)
+                    if origin >= 0 and channel < group_in:
+                        spot = index(origin + index(channel) * channel_step)
+                        number_there = load_result(result, spot)[0]
+                        if number_there != number_there:  # noqa: PLR0124 - NaN
+                            total = exact(
+                                gradient,
+                                weights,
+                                table,
+                                image,
+                                int32(line - image * class_rows),
+                                int32(m - line * class_cols),
+                                group,
+                                channel,
+                                here,
+                            )
+                            store_one(result, spot, (total,))
+
+    return conv2d_tiled
