@@ -127,6 +127,8 @@ def _fma(line: Instruction, operands: Operands) -> Handler:
     kind = line.modifiers[-1]
     a, b, c = (operands.source(text, kind) for text in line.operands[1:])
     out = operands.destination(line.operands[0], kind)
+    if out is None:
+        raise UnknownInstructionError(line.text)
     fused = scalars.fma()
 
     def multiply_add(active: Active) -> None:

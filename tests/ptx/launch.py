@@ -53,8 +53,7 @@ def launch(
     Counters
         What was done, if asked for.
     """
-    sizes = [(n,) if isinstance(n, int) else tuple(n) for n in (grid, block)]
-    whole_grid, whole_block = (((*size, 1, 1)[:3]) for size in sizes)
+    whole_grid, whole_block = _three(grid), _three(block)
     memory = GlobalMemory()
     parameters = _parameters(program, arguments, memory)
     threads = int(np.prod(whole_block))
@@ -79,6 +78,11 @@ def launch(
     for first in range(wanted.start, wanted.stop, width):
         machine.run(first, min(width, wanted.stop - first))
     return machine.counters
+
+
+def _three(sizes: int | Sequence[int]) -> tuple[int, int, int]:
+    width, height, depth = (*([sizes] if isinstance(sizes, int) else sizes), 1, 1)[:3]
+    return int(width), int(height), int(depth)
 
 
 def _flat(arguments: Sequence[Argument], count: int, memory: GlobalMemory) -> Iterator[Any]:

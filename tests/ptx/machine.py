@@ -21,7 +21,12 @@ from .scalars import Values
 from .shared_memory import SharedMemory
 
 _WARP = 32
-_FLOW = {"bra": {(), ("uni",)}, "ret": {()}, "exit": {()}, "bar": {("sync",)}}
+_FLOW: dict[str, set[tuple[str, ...]]] = {
+    "bra": {(), ("uni",)},
+    "ret": {()},
+    "exit": {()},
+    "bar": {("sync",)},
+}
 _Mask = NDArray[np.bool_]
 
 
@@ -105,12 +110,12 @@ class Machine:
     def run(self, first: int, count: int) -> None:
         """Run `count` blocks of the grid from block number `first` on, to their end."""
         number = first + self._block
-        for axis, place in zip(
+        for axis, coordinate in zip(
             "xyz",
             np.unravel_index(number % np.prod(self._grid), self._grid[::-1])[::-1],
             strict=True,
         ):
-            self._special[f"%ctaid.{axis}"][:] = place
+            self._special[f"%ctaid.{axis}"][:] = coordinate
         self._memory.threads[:] = number * self._threads + self._thread
         self._shared.restart()
         self._memory.local[:] = 0xFF

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,13 +117,15 @@ def _spaces(space: str, addresses: _Lanes) -> list[tuple[str, NDArray[np.intp] |
     """Tell which memory the addresses lie in: as the instruction says, or each by its window."""
     if space != "generic":
         return [(space, slice(None))]
-    found = []
+    found: list[tuple[str, NDArray[np.intp] | slice]] = []
+    count = 0
     windows = (("shared", SHARED_WINDOW), ("local", LOCAL_WINDOW), ("global", 1 << 40))
     for (name, start), stop in zip(windows, (LOCAL_WINDOW, 1 << 40, 1 << 63), strict=True):
         inside = (addresses >= start) & (addresses < np.uint64(stop))
+        count += int(inside.sum())
         if inside.any():
             found.append((f"generic {name}", np.flatnonzero(inside)))
-    if sum(part.size for _, part in found) != addresses.size:
+    if count != addresses.size:
         raise OutOfBoundsError(f"address {int(addresses.min()):#x} belongs to no memory")
     return found
 
@@ -133,7 +135,7 @@ def _load(
     space: str,
     addresses: _Lanes,
     lanes: _Lanes,
-    kind: np.dtype,
+    kind: np.dtype[Any],
     count: int,
     constant: bool,
 ) -> Values:

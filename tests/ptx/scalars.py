@@ -94,7 +94,8 @@ def high_product(a: Values, b: Values) -> Values:
     if a.dtype.itemsize < 8:
         wide = np.dtype(f"{a.dtype.kind}8")
         shift = 8 * a.dtype.itemsize
-        return ((a.astype(wide) * b.astype(wide)) >> wide.type(shift)).astype(a.dtype)
+        product: Values = (a.astype(wide) * b.astype(wide)) >> wide.type(shift)
+        return product.astype(a.dtype)
     low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     x, y = (v.astype(np.uint64) for v in (a, b))
     x0, x1, y0, y1 = x & low, x >> half, y & low, y >> half
@@ -111,9 +112,10 @@ def divide_toward_zero(a: Values, b: Values) -> Values:
     if a.dtype.kind == "u":
         quotient: Values = a // b
         return quotient
-    quotient = a // b
-    inexact = quotient * b != a
-    return quotient + (inexact & ((a < 0) != (b < 0))).astype(a.dtype)
+    floor = a // b
+    below = (floor * b != a) & ((a < 0) != (b < 0))
+    rounded: Values = floor + below.astype(a.dtype)
+    return rounded
 
 
 def float_to_integer(values: Values, target: np.dtype[Any], rounding: str) -> Values:
@@ -126,4 +128,4 @@ def float_to_integer(values: Values, target: np.dtype[Any], rounding: str) -> Va
     result = np.where(above, limits.max, np.where(below, limits.min, inside)).astype(target)
     wrong = values.dtype.itemsize == 8 or target.itemsize == 8
     invalid = (1 << (8 * target.itemsize - 1)) if wrong else 0
-    return np.where(nan, np.array(invalid, f"u{target.itemsize}").view(target), result)
+    return np.where(nan, np.array([invalid], f"u{target.itemsize}").view(target), result)
