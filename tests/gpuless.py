@@ -1,7 +1,7 @@
-"""Compile CUDA kernels to PTX and machine code where there is no GPU and no driver; read both.
+"""Compile CUDA kernels where there is no GPU and no driver, and read machine code.
 
 Numba asks the driver only for the device to compile for; told a compute capability instead, its
-compiler and NVIDIA's libraries do all the rest here. What comes out is what a device would get.
+compiler and NVIDIA's libraries do all the rest here.
 """
 
 from __future__ import annotations
@@ -16,18 +16,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-Capability = tuple[Any, ...]
-
-# The last letter, as Numba adds it by itself, allows what only this one architecture has.
-CAPABILITIES: tuple[Capability, ...] = ((7, 5), (8, 0), (9, 0, "a"), (10, 0, "a"), (12, 0, "a"))
+# Turing, Ampere, Hopper, and Blackwell for data centers and for desktops.
+CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0), (12, 0))
 
 
 class MachineCode(NamedTuple):
     """What ptxas made of a kernel."""
 
     registers: int
-    spilled: int  # bytes stored and loaded because registers did not suffice
-    stack: int
+    stack: int  # bytes of local memory
     shared: int  # bytes
     opcodes: Counter[str]  # of the whole kernel, with all their modifiers
     loop: Counter[str]  # of the innermost loop that does most of the arithmetic
@@ -40,6 +37,10 @@ class MachineCode(NamedTuple):
             for name, number in chosen.items()
             if name.split(".")[0] == start and {*parts} <= {*name.split(".")}
         )
+
+    def spills(self) -> int:
+        """Count the accesses to local memory: no kernel needs any, so registers were too few."""
+        return self.count("LDL", loop=False) + self.count("STL", loop=False)
 
     def share(self, *starts: str) -> float:
         """Give which part of the loop's instructions these are."""
@@ -81,80 +82,44 @@ def _tool(name: str) -> str | None:
     return None if found is None else str(found)
 
 
-def _library(function: Any, arguments: Any, capability: Capability, bounds: Any) -> Any:
-    from numba.cuda import types
-    from numba.cuda.compiler import compile_cuda, kernel_fixup
-    from numba.cuda.cudadrv import nvvm
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        compiled = compile_cuda(
-            getattr(function, "py_func", function),
-            types.void,
-            tuple(arguments),
-            cc=capability,
-            lto=True,
-            nvvm_options={"fastmath": False, "opt": 3},
-        )
-    library, name = compiled.library, compiled.fndesc.llvm_func_name
-    entry = library.get_function(name)
-    library._entry_name = name
-    kernel_fixup(entry, debug=False)
-    nvvm.set_launch_bounds(entry, bounds)
-    return library
-
-
 def ptx(
-    function: Any, arguments: Any, capability: Capability = (9, 0, "a"), bounds: Any = None
+    function: Any, signature: Any, bounds: Any = None, capability: tuple[int, int] = (9, 0)
 ) -> str:
-    """Compile a kernel, given as a Python function and Numba's types, to PTX."""
+    """Compile a kernel to PTX."""
+    from numba import cuda
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return str(_library(function, arguments, capability, bounds).get_asm_str(cc=capability))
+        text, _ = cuda.compile(
+            function,
+            signature,
+            device=False,
+            abi="numba",
+            cc=capability,
+            launch_bounds=bounds,
+        )
+    return str(text)
 
 
-def machine_code(
-    function: Any, arguments: Any, capability: Capability, bounds: Any = None
-) -> MachineCode:
-    """Compile a kernel as a device of this capability would have it, and read the result."""
-    from numba.cuda.cudadrv import driver
-
-    library = _library(function, arguments, capability, bounds)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        linker = driver._Linker(max_registers=None, cc=capability, lto=True)
-        library._link_all(linker, capability)
-        options = linker._get_linker_options
-
-        def verbose(ptx: Any) -> Any:  # has ptxas report what it spilled
-            chosen = options(ptx)
-            chosen.ptxas_options, chosen.verbose = ["-v"], True
-            return chosen
-
-        linker._get_linker_options = verbose
-        linked = linker.complete()
-    log = linker.info_log
-    log = log.decode() if isinstance(log, bytes) else str(log)
-    return _read(bytes(getattr(linked, "code", linked)), log)
-
-
-def _read(cubin: bytes, log: str) -> MachineCode:
+def machine_code(image: bytes) -> MachineCode:
+    """Read machine code: what registers it takes, and what its instructions are."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
-        path.write_bytes(cubin)
+        path.write_bytes(image)
 
         def output(tool: str, option: str) -> str:
             command = [str(_tool(tool)), option, str(path)]
             return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-        usage = re.search(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)", output("cuobjdump", "-res-usage"))
+        report = output("cuobjdump", "-res-usage")
         listing = output("nvdisasm", "-c")
-    spilled = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
-    if usage is None or spilled is None:
-        raise RuntimeError(f"ptxas reported in an unknown way: {log}")
+    usage = re.search(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)", report)
+    if usage is None:
+        msg = f"cuobjdump reported in an unknown way: {report}"
+        raise RuntimeError(msg)
     registers, stack, shared = map(int, usage.groups())
     opcodes, loop = _instructions(listing)
-    return MachineCode(registers, sum(map(int, spilled.groups())), stack, shared, opcodes, loop)
+    return MachineCode(registers, stack, shared, opcodes, loop)
 
 
 _LABEL = re.compile(r"\s*(\.L_[\w$]+):")

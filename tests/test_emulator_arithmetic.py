@@ -222,7 +222,7 @@ def floats(dtype: Any, seed: int = 0) -> np.ndarray:
     return values
 
 
-@pytest.mark.parametrize("kind", ["f32", "f64"])
+@pytest.mark.parametrize("kind", ["f16", "f32", "f64"])
 @pytest.mark.parametrize(
     ("relation", "unordered"),
     [(r, u) for r in ("eq", "ne", "lt", "le", "gt", "ge") for u in ("", "u")]
@@ -230,7 +230,8 @@ def floats(dtype: Any, seed: int = 0) -> np.ndarray:
 )
 def test_comparisons_with_nan(kind: str, relation: str, unordered: str) -> None:
     dtype = f"f{int(kind[1:]) // 8}"
-    a, b = floats(dtype), floats(dtype, 1)
+    with np.errstate(over="ignore"):
+        a, b = floats(dtype), floats(dtype, 1)
     b[::3] = a[::3]
     line = f"setp.{relation}{unordered}.{kind} d, a, b;"
     got = evaluate(line, [(kind, a), (kind, b)], "pred", np.uint32)
@@ -391,3 +392,16 @@ def test_literals() -> None:
     assert evaluate("mov.f64 d, 0d3FF8000000000000;", [("u32", one)], "f64", np.float64) == 1.5
     assert evaluate("mov.u32 d, -1;", [("u32", one)], "u32", np.uint32) == 2**32 - 1
     assert evaluate("mov.u64 d, 0xFFFFU;", [("u32", one)], "u64", np.uint64) == 0xFFFF
+
+
+def test_an_approximate_reciprocal_is_an_ulp_off() -> None:
+    values = floats(np.float32)
+    got = evaluate("rcp.approx.ftz.f32 d, a;", [("f32", values)], "f32", np.float32)
+    with np.errstate(divide="ignore", over="ignore"):
+        exact = 1 / values.astype(np.float64)
+        ordinary = (np.abs(exact) < 1e38) & (np.abs(exact) > 1e-37)
+    near = exact[ordinary].astype(np.float32)
+    steps = got[ordinary].view(np.int32) - near.view(np.int32)
+    assert set(steps.tolist()) == {-1, 1}
+    assert set(got[~ordinary & ~np.isnan(values)].tolist()) <= {0.0, math.inf, -math.inf}
+    assert np.isnan(got[np.isnan(values)]).all()

@@ -65,7 +65,7 @@ def _function(
     return lambda active: assign(function(*sources), active)
 
 
-_BINARY = {
+_ELEMENTWISE = {
     "add": np.add,
     "sub": np.subtract,
     "min": np.minimum,
@@ -76,7 +76,6 @@ _BINARY = {
     "not": np.invert,
     "neg": np.negative,
     "abs": np.absolute,
-    "sqrt": np.sqrt,
     "rcp": np.reciprocal,
 }
 
@@ -85,10 +84,12 @@ _BINARY = {
 @_models(f"{_INTEGER}|{_FLOAT}", "min", "max")
 @_models(f"{_BITS}|pred", "and", "or", "xor", "not")
 @_models(f"s(?:16|32|64)|{_FLOAT}", "neg", "abs")
-@_models(f"rn\\.{_FLOAT}", "sqrt", "rcp")
+@_models(f"rn\\.{_FLOAT}|approx\\.ftz\\.f32", "rcp")
 def _elementwise(line: Instruction, operands: Operands) -> Handler:
     kind = line.modifiers[-1]
-    function: Any = _BINARY[line.opcode]
+    if line.modifiers[0] == "approx":
+        return _function(line, operands, scalars.approximate_reciprocal, kind)
+    function: Any = _ELEMENTWISE[line.opcode]
     if kind.startswith("f") and line.opcode in {"min", "max"}:
         function = {"min": np.fmin, "max": np.fmax}[line.opcode]  # a number beats a NaN
     return _ufunc(line, operands, function, kind, kind)
@@ -269,7 +270,8 @@ _COMBINED = r"(?:\.(?:and|or|xor))?"
 
 
 @_models(
-    f"{_COMPARISONS}{_COMBINED}\\.(?:{_INTEGER}|{_BITS})|{_FLOAT_COMPARISONS}{_COMBINED}\\.{_FLOAT}",
+    f"{_COMPARISONS}{_COMBINED}\\.(?:{_INTEGER}|{_BITS})"
+    f"|{_FLOAT_COMPARISONS}{_COMBINED}\\.f(?:16|32|64)",
     "setp",
 )
 def _set_predicate(line: Instruction, operands: Operands) -> Handler:

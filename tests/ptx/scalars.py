@@ -76,6 +76,19 @@ def fma() -> Any:
     return multiply_add
 
 
+def approximate_reciprocal(values: Values) -> Values:
+    """Give ``rcp.approx.ftz``: wrong by up to an ulp, here always by one, and differently for each.
+
+    So nothing can rest on what one processor's table happens to say.
+    """
+    tiny = np.finfo(np.float32).tiny
+    flushed = np.where(np.abs(values) < tiny, np.copysign(np.float32(0), values), values)
+    exact = np.float32(1) / flushed
+    off = np.where(values.view(np.uint32) % 7 % 2 == 0, np.float32(np.inf), np.float32(0))
+    near = np.where(np.isfinite(exact), np.copysign(np.nextafter(np.abs(exact), off), exact), exact)
+    return np.where(np.abs(near) < tiny, np.copysign(np.float32(0), near), near)
+
+
 def bfloat16_to_float32(bits: Values) -> Values:
     """Widen the bits of bfloat16."""
     return (np.ascontiguousarray(bits).astype(np.uint32) << np.uint32(16)).view(np.float32)
