@@ -82,8 +82,7 @@ class TiledVariant(NamedTuple):
     def launch_bounds(self) -> tuple[int, int]:
         """Threads in a block, and how many blocks share a multiprocessor at least."""
         # As few as each kernel does with: the assembler would keep what is too much in memory.
-        registers = 80 if self.dtype == "float64" else 128
-        registers = registers * 3 // 2 if self.wide else registers
+        registers = 192 if self.wide else 128
         return self.tile.threads, max(1, 2**16 // (registers * self.tile.threads))
 
 
@@ -113,7 +112,7 @@ class PixelsVariant(NamedTuple):
     @property
     def launch_bounds(self) -> tuple[int, int]:
         """Threads in a block, and how many blocks share a multiprocessor at least."""
-        return THREADS, 3
+        return THREADS, 2
 
 
 class AnyVariant(NamedTuple):
