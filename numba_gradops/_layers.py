@@ -21,15 +21,21 @@ class ConvLayer(NamedTuple):
     padding: str = "SAME"
     data_format: str = "NHWC"
 
-    def arguments(self, rng: np.random.Generator, dtype: Any) -> dict[str, Any]:
-        """Draw a filter and a gradient; return the keyword arguments of the call."""
-        batch, rows, cols, channels = self.input
+    @property
+    def gradient_shape(self) -> tuple[int, int, int, int]:
+        """The shape of the gradient, channels last."""
+        batch, rows, cols, _ = self.input
         sides = []
         for size, window in zip((rows, cols), self.filter, strict=True):
             span = (window - 1) * self.dilation + 1
             reach = size if self.padding == "SAME" else size - span + 1
             sides.append(-(-reach // self.stride))
-        gradient = rng.standard_normal((batch, *sides, self.out_channels)).astype(dtype)
+        return batch, sides[0], sides[1], self.out_channels
+
+    def arguments(self, rng: np.random.Generator, dtype: Any) -> dict[str, Any]:
+        """Draw a filter and a gradient; return the keyword arguments of the call."""
+        batch, rows, cols, channels = self.input
+        gradient = rng.standard_normal(self.gradient_shape).astype(dtype)
         weights = (*self.filter, channels // self.groups, self.out_channels)
         sizes = self.input
         strides = [1, self.stride, self.stride, 1]
@@ -57,12 +63,17 @@ class PoolLayer(NamedTuple):
     ratio: float
     overlapping: bool = False
 
+    @property
+    def gradient_shape(self) -> tuple[int, int, int, int]:
+        """The shape of the gradient."""
+        batch, rows, cols, channels = self.input
+        return batch, cells(rows, self.ratio), cells(cols, self.ratio), channels
+
     def arguments(self, rng: np.random.Generator, dtype: Any) -> dict[str, Any]:
         """Draw sequences and a gradient; return the keyword arguments of the call."""
-        batch, rows, cols, channels = self.input
+        _, rows, cols, _ = self.input
         row_sequence, col_sequence = (sequence(side, self.ratio, rng) for side in (rows, cols))
-        shape = (batch, row_sequence.size - 1, col_sequence.size - 1, channels)
-        gradient = rng.standard_normal(shape)
+        gradient = rng.standard_normal(self.gradient_shape)
         if np.issubdtype(np.dtype(dtype), np.integer):
             gradient *= 1000
         return {
@@ -74,12 +85,17 @@ class PoolLayer(NamedTuple):
         }
 
 
+def cells(size: int, ratio: float) -> int:
+    """Count the cells of a side."""
+    return max(1, int(size / ratio))
+
+
 def sequence(size: int, ratio: float, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draw a pooling sequence as the forward op does: steps of K or K + 1, in random order."""
-    cells = max(1, int(size / ratio))
-    small = size // cells
-    steps = np.full(cells, small)
-    steps[: size - small * cells] += 1
+    count = cells(size, ratio)
+    small = size // count
+    steps = np.full(count, small)
+    steps[: size - small * count] += 1
     rng.shuffle(steps)
     return np.concatenate([[0], np.cumsum(steps)]).astype(np.int64)
 

@@ -1,8 +1,19 @@
-"""What every test gets: poisoned result memory and reproducible random numbers."""
+"""What every test gets: poisoned result memory and reproducible random numbers; and a device.
 
+GRADOPS_REQUIRE lists what must be there, so that its absence is a failure where it would otherwise
+skip tests: ``nvvm`` (NVIDIA's compiler and disassembler), ``gpu``. Long tests are run then, too.
+"""
+
+import os
+from collections.abc import Callable
+
+import devices
+import gpuless
+import machine_report
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from poison import poisoned
 
 from numba_gradops import _arrays
 
@@ -18,13 +29,6 @@ settings.register_profile(
 settings.load_profile("fixed")
 
 
-def poisoned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Allocate memory full of NaN, or of an unlikely number."""
-    if np.dtype(dtype).kind in "iu":
-        return np.full(shape, np.int64(-123456789).astype(dtype))
-    return np.full(shape, np.nan, dtype)
-
-
 @pytest.fixture(autouse=True)
 def _poison_results(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make an element that no loop writes show as NaN (or a number nobody expects)."""
@@ -34,3 +38,45 @@ def _poison_results(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20240607)
+
+
+NEEDS: dict[str, Callable[[], str | None]] = {
+    "nvvm": gpuless.missing,
+    "nvdisasm": gpuless.tools_missing,
+    "gpu": devices.gpu_missing,
+}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    required = os.environ.get("GRADOPS_REQUIRE", "").split(",")
+    required += ["nvdisasm"] if "nvvm" in required else []
+    for name, missing in NEEDS.items():
+        reason = missing() if item.get_closest_marker(name) else None
+        if reason and name in required:
+            pytest.fail(f"GRADOPS_REQUIRE asks for {name}, but {reason}", pytrace=False)
+        if reason:
+            pytest.skip(reason)
+    if item.get_closest_marker("thorough") and required == [""]:
+        pytest.skip("takes long: run where GRADOPS_REQUIRE=nvvm or gpu is set")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in machine_report.lines():
+        terminalreporter.write_line(line)
+    reason = devices.gpu_missing()
+    skipped = [r for r in terminalreporter.stats.get("skipped", []) if reason in str(r.longrepr)]
+    if reason and skipped:
+        terminalreporter.write_line(
+            f"NOT RUN ON A DEVICE: {len(skipped)} tests ({reason})", yellow=True
+        )
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("emulator", marks=pytest.mark.nvvm),
+        pytest.param("gpu", marks=pytest.mark.gpu),
+    ]
+)
+def device(request: pytest.FixtureRequest) -> devices.Device:
+    """Give what runs launches of kernels: the PTX emulator, and a GPU where there is one."""
+    return devices.DEVICES[request.param]()

@@ -26,6 +26,7 @@ def parallel_runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Note the threads of each parallel run, and let small calls be parallel too."""
     seen: list[int] = []
     monkeypatch.setattr(_threads, "SERIAL_BELOW", 0)
+    monkeypatch.setattr(_threads, "LONG", 0)  # a core that is taken keeps none of them serial
     original = _threads.spread
 
     def spy(threads, *prepared):

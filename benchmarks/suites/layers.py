@@ -65,3 +65,29 @@ TINY_CONVOLUTION = _layer("tiny", 1, 4, 4, 2, 3, 3, 2, 1, "SAME")
 TINY_POOL = PoolLayer("tiny pool", (1, 8, 8, 2), 2.0)
 FIRST_CONVOLUTION = _layer("first call", 1, 28, 28, 64, 3, 3, 64, 1, "SAME")
 FIRST_POOL = PoolLayer("first pool", (1, 28, 28, 64), 1.44)
+
+# Large enough to fill a data-center GPU; the strided layers stand beside unstrided ones.
+CUDA_LAYERS = (
+    _layer("resnet 56", 128, 56, 56, 64, 3, 3, 64, 1, "SAME"),
+    _layer("resnet 28", 128, 28, 28, 128, 3, 3, 128, 1, "SAME"),
+    _layer("resnet 14", 128, 14, 14, 256, 3, 3, 256, 1, "SAME"),
+    _layer("resnet 7", 128, 7, 7, 512, 3, 3, 512, 1, "SAME"),
+    _layer("wide 64", 32, 64, 64, 512, 3, 3, 512, 1, "SAME"),
+    _layer("down 3x3/2", 128, 56, 56, 128, 3, 3, 128, 2, "SAME"),
+    _layer("down 3x3/2 256", 128, 28, 28, 256, 3, 3, 256, 2, "SAME"),
+    _layer("1x1 64-256", 128, 56, 56, 64, 1, 1, 256, 1, "SAME"),
+    _layer("1x1/2 256-512", 128, 56, 56, 256, 1, 1, 512, 2, "SAME"),
+    _layer("dcgan 5x5/2", 64, 32, 32, 64, 5, 5, 128, 2, "SAME"),
+    _layer("first 7x7/2", 128, 224, 224, 3, 7, 7, 64, 2, "SAME"),
+    _layer("groups 32x8", 128, 28, 28, 256, 3, 3, 256, 1, "SAME", groups=32),
+    _layer("depthwise 128", 128, 56, 56, 128, 3, 3, 128, 1, "SAME", groups=128),
+    _layer("dilation 2", 32, 28, 28, 256, 3, 3, 256, 1, "SAME", dilation=2),
+    _layer("odd channels", 64, 28, 28, 67, 3, 3, 101, 1, "SAME"),
+)
+CUDA_POOLS = (
+    PoolLayer("pool 224x64", (64, 224, 224, 64), 2**0.5),
+    PoolLayer("pool 112x128", (64, 112, 112, 128), 1.44),
+    PoolLayer("pool 56x256", (256, 56, 56, 256), 1.73),
+    PoolLayer("pool 224x64 overl.", (64, 224, 224, 64), 2**0.5, overlapping=True),
+    PoolLayer("pool 111x33", (64, 111, 97, 33), 1.5),
+)

@@ -81,8 +81,9 @@ class TiledVariant(NamedTuple):
     @property
     def launch_bounds(self) -> tuple[int, int]:
         """Threads in a block, and how many blocks share a multiprocessor at least."""
-        registers = 2**16 if self.dtype == "float64" else 2**15
-        return self.tile.threads, max(1, registers * 2 // (128 * self.tile.threads))
+        # As few as each kernel does with: the assembler would keep what is too much in memory.
+        registers = 192 if self.wide else 128
+        return self.tile.threads, max(1, 2**16 // (registers * self.tile.threads))
 
 
 class ChannelsVariant(NamedTuple):
@@ -96,7 +97,7 @@ class ChannelsVariant(NamedTuple):
     @property
     def launch_bounds(self) -> tuple[int, int]:
         """Threads in a block, and how many blocks share a multiprocessor at least."""
-        return THREADS, 4
+        return THREADS, 3
 
 
 class PixelsVariant(NamedTuple):
@@ -111,7 +112,7 @@ class PixelsVariant(NamedTuple):
     @property
     def launch_bounds(self) -> tuple[int, int]:
         """Threads in a block, and how many blocks share a multiprocessor at least."""
-        return THREADS, 4
+        return THREADS, 2
 
 
 class AnyVariant(NamedTuple):

@@ -281,10 +281,14 @@ def _each(builder: ir.IRBuilder, values: Value, count: int) -> list[Value]:
 
 # Below 2**-100 the remainder of a float32 division may be subnormal: twice the bits, less one.
 _SMALL = 2 * ((127 - 100) << 23) - 1
+_LARGE = (127 + 126) << 23
 
 
 def _are_ordinary(builder: ir.IRBuilder, values: list[Value]) -> Value:
-    """Tell whether float32 values are zero, NaN, or of a magnitude between 2**-100 and infinity."""
+    """Tell whether float32 values are zero, or of a magnitude from 2**-100 to below 2**126.
+
+    Above, a guess that is an ulp too large could overflow.
+    """
     least, finite = None, None
     for value in values:
         bits = builder.bitcast(value, _I32)
@@ -294,7 +298,7 @@ def _are_ordinary(builder: ir.IRBuilder, values: list[Value]) -> Value:
             least = doubled
         else:
             least = builder.select(builder.icmp_unsigned("<", doubled, least), doubled, least)
-        here = builder.icmp_unsigned("!=", _magnitude(builder, value), _infinity(value))
+        here = builder.icmp_unsigned("<", _magnitude(builder, value), _constant(_LARGE))
         finite = here if finite is None else builder.and_(finite, here)
     large = builder.icmp_unsigned(">=", least, _constant(_SMALL))
     return builder.and_(large, finite)
@@ -304,7 +308,7 @@ def _are_ordinary(builder: ir.IRBuilder, values: list[Value]) -> Value:
 def quotients(count: int) -> Intrinsic:
     """Make ``divide(values, size)``: float32 values over a size up to 2**19, correctly rounded.
 
-    No quotient is -0.0.
+    Of -0.0 it is +0.0, as a sum that begins with +0.0 is; one that underflows keeps its sign.
     """
     found = types.UniTuple(types.float32, count)
     zero = ir.Constant(_FLOAT, 0.0)
@@ -312,7 +316,7 @@ def quotients(count: int) -> Intrinsic:
     @_intrinsic
     def divide(typing_context: Any, values: Any, size: Any) -> Any:
         def codegen(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
-            numbers = _each(builder, arguments[0], count)
+            numbers = [builder.fadd(each, zero) for each in _each(builder, arguments[0], count)]
             divisor = builder.sitofp(arguments[1], _FLOAT)
             with builder.if_else(_are_ordinary(builder, numbers), likely=True) as (fast, slow):
                 with fast:
@@ -328,7 +332,6 @@ def quotients(count: int) -> Intrinsic:
                 phi.add_incoming(one_way, quick_block)
                 phi.add_incoming(other_way, plain_block)
                 results.append(phi)
-            results = [builder.fadd(number, zero) for number in results]
             return cgutils.pack_array(builder, results)
 
         return signature(found, values, size), codegen

@@ -1,0 +1,121 @@
+"""What NVIDIA's assembler makes of the kernels, for each generation of GPUs: no cliff unseen.
+
+The numbers stand in a table at the end of the test run.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from typing import Any
+
+import gpuless
+import pytest
+from machine_report import ROWS
+
+from numba_gradops.cuda import _conv2d_plan, _pool_plan
+
+pytestmark = pytest.mark.nvdisasm
+
+FLOAT_TILE, DOUBLE_TILE = _conv2d_plan._TILES[4][0], _conv2d_plan._TILES[8][0]
+
+
+def tiled(dtype: str, channels_last: bool, vector: bool = True, wide: bool = False) -> Any:
+    tile = DOUBLE_TILE if dtype == "float64" else FLOAT_TILE
+    return _conv2d_plan.TiledVariant(dtype, channels_last, vector, wide, tile)
+
+
+KERNELS = {
+    "tiled float32 NHWC": tiled("float32", channels_last=True),
+    "tiled float32 NCHW": tiled("float32", channels_last=False),
+    "tiled float32 NHWC, scalars": tiled("float32", channels_last=True, vector=False),
+    "tiled float32 NHWC, 64 bits": tiled("float32", channels_last=True, wide=True),
+    "tiled float64 NHWC": tiled("float64", channels_last=True),
+    "tiled bfloat16 NHWC": tiled("bfloat16", channels_last=True),
+    "tiled int32 NHWC": tiled("int32", channels_last=True),
+    "channels float32": _conv2d_plan.ChannelsVariant("float32", True, 4, False),
+    "pixels float32": _conv2d_plan.PixelsVariant("float32", True, 3, 4, False),
+    "any float32": _conv2d_plan.AnyVariant("float32", True),
+    "pool float32": _pool_plan.PoolVariant("float32", _pool_plan.ONE_CELL, 4, False),
+    "pool float64": _pool_plan.PoolVariant("float64", _pool_plan.ONE_CELL, 2, False),
+    "pool float32, overlapping": _pool_plan.PoolVariant(
+        "float32", _pool_plan.LISTED_CELLS, 4, False
+    ),
+}
+MAIN = ("tiled float32 NHWC", "pool float32")
+
+
+@cache
+def machine_code(name: str, capability: tuple[int, int]) -> gpuless.MachineCode:
+    from numba_gradops.cuda import _compile
+
+    start = time.perf_counter()
+    image = _compile.compile_kernel(KERNELS[name], capability)
+    seconds = time.perf_counter() - start
+    code = gpuless.machine_code(image)
+    products = [op for op in ("FFMA", "FFMA2", "DFMA") if code.count(op)] or ["IMAD"]
+    ROWS.append(
+        (
+            name,
+            f"sm_{capability[0]}{capability[1]}",
+            code.registers,
+            code.spills(),
+            code.shared,
+            code.count("LDG", "128", loop=False),
+            code.count("LDS", "128"),
+            f"{code.share(*products):.0%} of {code.loop.total()}",
+            f"{seconds:.1f}",
+        )
+    )
+    return code
+
+
+def assert_nothing_spilled(code: gpuless.MachineCode, capability: tuple[int, int]) -> None:
+    """Blackwell's compiler is another one, and keeps a few words in memory that fit before."""
+    assert code.stack <= (32 if capability >= (10, 0) else 0)
+    assert code.stack or not code.spills()
+
+
+def each(*names: str) -> pytest.MarkDecorator:
+    """Try kernels for all GPUs; what takes long is left to the thorough run."""
+    choices = [
+        pytest.param(
+            name,
+            capability,
+            marks=() if name in MAIN or capability == (9, 0) else pytest.mark.thorough,
+            id=f"{name}-sm_{capability[0]}{capability[1]}",
+        )
+        for name in names
+        for capability in gpuless.CAPABILITIES
+    ]
+    return pytest.mark.parametrize(("name", "capability"), choices)
+
+
+@each("tiled float32 NHWC", "tiled float32 NCHW")
+def test_the_inner_loop_is_multiply_adds_on_wide_shared_loads(
+    name: str, capability: tuple[int, int]
+) -> None:
+    code = machine_code(name, capability)
+    assert code.registers <= 128, "two blocks of 256 threads share a multiprocessor"
+    assert_nothing_spilled(code, capability)
+    products = code.count("FFMA") + 2 * code.count("FFMA2")
+    assert products == 8 * 8 * 8
+    # Two of 16 bytes each for rows and columns, for each of the 8 slices; no narrower ones.
+    assert code.count("LDS", "128") == 4 * 8
+    assert code.count("LDS") == code.count("LDS", "128")
+    assert code.share("FFMA", "FFMA2") >= 0.7
+
+
+@each(*(name for name in KERNELS if name not in {"tiled float32 NHWC", "tiled float32 NCHW"}))
+def test_no_kernel_needs_more_registers_than_there_are(
+    name: str, capability: tuple[int, int]
+) -> None:
+    code = machine_code(name, capability)
+    threads, blocks = KERNELS[name].launch_bounds
+    assert code.registers * threads * blocks <= 2**16
+    assert_nothing_spilled(code, capability)
+    assert code.shared <= 48 * 1024
+    if name.startswith("pool"):
+        assert code.count("LDG", "128", loop=False) >= 1
+        assert code.count("STG", "128", loop=False) >= 1
+        assert code.registers <= 64, "enough threads to hide the latency of memory"
