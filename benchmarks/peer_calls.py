@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
-from numba_gradops._layers import ConvLayer
+from suites.layers import ConvLayer
 
 Call = Callable[[], Any]
 

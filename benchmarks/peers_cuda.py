@@ -22,11 +22,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from peer_calls import Call, to_numpy, torch_calls
-from suites.layers import CUDA_LAYERS, CUDA_POOLS
+from suites.layers import CUDA_LAYERS, CUDA_POOLS, ConvLayer, PoolLayer
 
 import numba_gradops
 from numba_gradops import _reference
-from numba_gradops._layers import ConvLayer, PoolLayer
 
 Layer = ConvLayer | PoolLayer
 

@@ -122,9 +122,9 @@ def _cuda_count() -> int:
     problems = cuda_problems()
     if problems:
         raise RuntimeError("; ".join(problems))
-    from . import cuda
+    from .cuda import backend
 
-    return cuda.device_count()
+    return backend.device_count()
 
 
 def _cuda(name: str, owners: dict[str, str]) -> Any:
@@ -145,9 +145,9 @@ def _cuda(name: str, owners: dict[str, str]) -> Any:
         if here and argument not in here:
             msg = f"{argument} must be on the device, as {min(here)} is, got a host array"
             raise ValueError(msg)
-    from . import cuda
+    from .cuda import backend
 
-    return cuda.Backend(number, here)
+    return backend.Backend(number, here)
 
 
 def backend(device: Any, arrays: dict[str, Any]) -> Any:
