@@ -105,3 +105,26 @@ def test_long_sums_and_many_classes_are_left_to_others(rng):
         assert_close(result, _reference.conv2d_backprop_input(**arguments), np.dtype(np.float32))
     assert _depthwise._MOST_TAPS < 17 * 17
     assert _depthwise._MOST_CLASSES < 17 * 17
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_few_long_rows_are_cut_for_several_threads(rng, monkeypatch, rows, stride):
+    """Where they are cut changes no bit."""
+    cols = 5003
+    arguments = {
+        "input_sizes": [1, rows, cols, 32],
+        "filter": draw(rng, (1, 9, 1, 32), np.dtype("f4")),
+        "out_backprop": draw(rng, (1, -(-rows // stride), -(-cols // stride), 32), np.dtype("f4")),
+        "strides": [1, stride, stride, 1],
+        "padding": "SAME",
+    }
+    plans = []
+    plan_of = _depthwise._plan
+    monkeypatch.setattr(_depthwise, "_plan", lambda *a: plans.append(plan_of(*a)) or plans[-1])
+    cut = conv2d_backprop_input(**arguments)
+    monkeypatch.setattr(_depthwise, "_PART_BYTES", 2**40)
+    whole = conv2d_backprop_input(**arguments)
+    assert [plan.tasks for plan in plans][1] == rows < 16 < plans[0].tasks
+    np.testing.assert_array_equal(cut.view(np.uint32), whole.view(np.uint32))
+    assert_close(cut, _reference.conv2d_backprop_input(**arguments), np.dtype("f4"))

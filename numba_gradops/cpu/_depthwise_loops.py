@@ -32,6 +32,7 @@ class Plan(NamedTuple):
     batch: int
     channels: int
     strip: int  # rows of a task
+    parts: int  # that these are cut into
     tasks: int
 
 
@@ -88,7 +89,9 @@ def gather(
         task = next_number(counter.ctypes.data)
         if task >= plan.tasks:
             break
-        for row in range(task * plan.strip, min((task + 1) * plan.strip, plan.batch * rows.input)):
+        strip, part = task // plan.parts, task % plan.parts
+        last_row = min((strip + 1) * plan.strip, plan.batch * rows.input)
+        for row in range(strip * plan.strip, last_row):
             image, y = row // rows.input, row % rows.input
             row_class = stride_class(y % rows.stride, rows)
             cell_row = row_class.cell + y // rows.stride
@@ -121,6 +124,11 @@ def gather(
                 else:
                     left = min(max(col_class.full_first, 0), col_class.elements)
                     right = max(left, min(col_class.full_last, col_class.elements))
+                # And that this task computes.
+                begin = col_class.elements * part // plan.parts
+                end = col_class.elements * (part + 1) // plan.parts
+                left = min(max(left, begin), end)
+                right = max(left, min(right, end))
                 if right - left < _PIXELS:
                     right = left
                 for j in range(left, right, _PIXELS):
@@ -129,7 +137,7 @@ def gather(
                     there = cells_at + at * cell_bytes, weights_at, to + at * step
                     _many_pixels(*like, list_at, count, *there, cell_bytes, step, plan.channels)
                 for side in range(2):
-                    for j in range(right if side else 0, col_class.elements if side else left):
+                    for j in range(right if side else begin, end if side else left):
                         low, high = _reaching(col_class.cell + j, col_class.taps, cols)
                         skipped = (col_class.taps - high) * (behind - first)
                         some = (high - low) * (behind - first)
