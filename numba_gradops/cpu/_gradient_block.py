@@ -23,6 +23,8 @@ _MOST_COPIES = 2
 _FEW_TASKS = 16
 # With more stride classes than these the rows of a task are not worth finding.
 _MOST_CLASSES = 64
+# Bytes of a block, at most: what a task reads beyond its own rows grows with the dilation.
+_MOST_BYTES = 2**22
 # A block with zeros around it for one without, at most.
 _MOST_PADDING = 1.6
 
@@ -51,6 +53,7 @@ def in_blocks(
     pixels: int,
     tile_groups: int,
     panel_groups: int,
+    cell_bytes: int,
     *,
     channels_first: bool,
     padded: bool,
@@ -73,7 +76,9 @@ def in_blocks(
         counts = np.maximum(0, last - first + 1)
         copied = int(counts.sum()) * panel_groups
         if copied <= _MOST_COPIES * batch * reading.image_rows:
-            return reading._replace(block_rows=int(counts.max())), tile_groups
+            reading = reading._replace(block_rows=int(counts.max()))
+            fits = reading.block_rows * reading.pitch * cell_bytes <= _MOST_BYTES
+            return (reading, tile_groups) if fits else None
         if tile_groups <= _FEW_TASKS:
             return None
         tile_groups = max(_FEW_TASKS, tile_groups // 2)

@@ -53,7 +53,7 @@ def fill_block(
         count = 1
         if plan.padded == 0:  # rows of the image are then one behind the other
             count = min(last + 1 - row, rows.output - y)
-        elif channels * plan.pad_left > 0 or right > 0:
+        elif plan.pad_left > 0 or right > 0:
             block[to : to + plan.pad_left * channels] = 0
             block[to + (plan.pad_left + cols.output) * channels : to + row_numbers] = 0
         copy_pixels(

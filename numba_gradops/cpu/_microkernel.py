@@ -116,7 +116,10 @@ def _entry_loop(
     final = Sums(emit, rows, columns)
     final.come_from(before, zeros)
     final.come_from(tail, kept.values)
-    return _with_totals(emit, final.values, arguments)
+    # An underflow to -0 is +0: after it, other pixels of the tile may still add their products, and
+    # zeros in place of those of this one, which would make it +0 there only.
+    whole = _with_totals(emit, final.values, arguments)
+    return [[emit.builder.fadd(value, emit.zero) for value in row] for row in whole]
 
 
 def _fetch_ahead(emit: Emitter, arguments: dict[str, Any], entry: Any) -> None:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba.core.config import NUMBA_NUM_THREADS
 from numpy.typing import NDArray
 
 from .._arrays import empty
@@ -40,6 +41,9 @@ _SEGMENT = 256
 _TILES = 16
 _TASKS = 64
 _TASK_BYTES = 2**18
+# Such tasks in one that copies its gradients to a block, unless that leaves threads without: tasks
+# next to each other would copy some rows both.
+_BLOCK_TASKS = 4
 # Tiles of a class in a task, at least: describing the class takes as long as a tile or two.
 _CLASS_TILES = 4
 
@@ -145,8 +149,9 @@ def plans(
                 geometry,
                 batch,
                 pixels,
-                max(1, tile_groups // 4),
+                max(tile_groups // _BLOCK_TASKS, min(tile_groups, 4 * NUMBA_NUM_THREADS)),
                 panel_groups,
+                sizes["cell_bytes"],
                 channels_first=not (plain or channels_last),
                 padded=padded,
             )
@@ -314,7 +319,7 @@ def compute(call: Call) -> bool:
         weights.append(ordered)
     for part in parts:
         gradient = channels_last(part) if in_parts else adopt(as_bits(part.gradient))
-        work = part.products / _PRODUCTS
+        work = part.products / _PRODUCTS / len(planned)
         with target(part.result) as flat:
             result = as_bits(flat)
             if part is not call:
