@@ -28,34 +28,61 @@ def dtype_named(name: str) -> np.dtype[Any]:
     return dtype
 
 
+def _convolution(
+    dtype: np.dtype[Any],
+    device: str | None,
+    channels: int,
+    side: int,
+    outs: int,
+    *,
+    groups: int = 1,
+    window: int = 3,
+    stride: int = 1,
+    algorithm: str = "direct",
+    data_format: str = "NHWC",
+) -> Callable[[], object]:
+    cells = -(-side // stride)
+    sizes, cut, strides = (1, side, side, channels), (1, cells, cells, outs), [1, stride, stride, 1]
+    if data_format == "NCHW":
+        sizes, cut, strides = (
+            (1, channels, side, side),
+            (1, outs, cells, cells),
+            [1, 1, stride, stride],
+        )
+    return partial(
+        conv2d_backprop_input,
+        sizes,
+        np.ones((window, window, channels // groups, outs), dtype),
+        np.ones(cut, dtype),
+        strides,
+        "SAME",
+        data_format=data_format,
+        device=device,
+        algorithm=algorithm,
+    )
+
+
 def _convolutions(
     dtype: np.dtype[Any], device: str | None
 ) -> Iterator[tuple[str, Callable[[], object]]]:
     """List a small call for each kind of loop that convolutions of this dtype can take."""
-    kinds = [("a few products", 8, 2, 2, 1, "direct")]
-    if dtype.kind != "i":
-        # 37 channels: some fill the vectors of any processor, and some are left over.
-        kinds += [("many channels", 37, 12, 8, 1, "direct")]
-        kinds += [(f"{n} channels", n, 12, 64, 1, "direct") for n in (1, 2, 3, 4)]
-        kinds += [("depthwise", 8, 12, 8, 8, "direct")]
-        kinds += [(f"groups of {n}", 2 * n, 12, 2 * n, 2, "direct") for n in (2, 4, 8)]
+    call = partial(_convolution, dtype, device)
+    yield "a few products", call(8, 2, 2)
+    if dtype.kind == "i":
+        return
+    # 37 channels: some fill the vectors of any processor, and some are left over.
+    yield "many channels", call(37, 12, 8)
+    for channels in (1, 2, 3, 4):
+        yield f"{channels} channels", call(channels, 12, 64)
+    yield "depthwise", call(8, 12, 8, groups=8)
+    yield "depthwise, NCHW", call(8, 12, 8, groups=8, data_format="NCHW")
+    for size in (2, 4, 8):
+        yield f"groups of {size}", call(2 * size, 12, 2 * size, groups=2)
     if dtype.name in ("float32", "float64"):
-        kinds += [("Winograd", 64, 12, 64, 1, "winograd")]
-    for what, channels, side, outs, groups, algorithm in kinds:
-        gradient = np.ones((1, side, side, outs), dtype)
-        yield (
-            what,
-            partial(
-                conv2d_backprop_input,
-                (1, side, side, channels),
-                np.ones((3, 3, channels // groups, outs), dtype),
-                gradient,
-                [1, 1, 1, 1],
-                "SAME",
-                device=device,
-                algorithm=algorithm,
-            ),
-        )
+        yield "Winograd", call(64, 12, 64, algorithm="winograd")
+    else:
+        # Too many stride classes for tasks to copy for themselves, as in layers of many channels.
+        yield "a widened gradient", call(37, 72, 8, window=1, stride=9)
 
 
 def _steps(name: str, device: str | None) -> list[tuple[str, Callable[[], object]]]:
