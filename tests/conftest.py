@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from poison import poisoned
 
-from numba_gradops import _arrays
+from numba_gradops import _arrays, _spare
 
 # One fixed sequence of examples, on any machine: a failure can be repeated, a pass means the same
 # everywhere. No deadline: the first example of a dtype compiles.
@@ -33,6 +33,15 @@ settings.load_profile("fixed")
 def _poison_results(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make an element that no loop writes show as NaN (or a number nobody expects)."""
     monkeypatch.setattr(_arrays, "_allocate", poisoned)
+    take = _spare.take
+
+    def take_poisoned(nbytes: int) -> np.ndarray | None:
+        spare = take(nbytes)
+        if spare is not None:
+            spare.fill(0xFF)  # NaN in every type of floats
+        return spare
+
+    monkeypatch.setattr(_spare, "take", take_poisoned)
 
 
 @pytest.fixture
