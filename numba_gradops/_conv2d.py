@@ -123,8 +123,8 @@ def conv2d_backprop_input(
     float64 for 'direct', and within 3e-5 and 1e-13 for 'winograd'.
 
     Beside the result, memory is needed for a reordered copy of the filter (with 'winograd' for up
-    to six such copies, and at least 8 MiB), for NCHW and halves for a copy of the gradient of a few
-    images, and for a few MiB a thread.
+    to six such copies, and at least 8 MiB), for a few MiB a thread, and, where tasks do not copy
+    what they read of an NCHW or half gradient for themselves, for a copy of that of a few images.
 
     ==================================================  ====================================
     TensorFlow                                          here

@@ -142,10 +142,6 @@ def to_channels_last(
         if task >= images * strips:
             break
         first = task % strips * strip
-        image = task // strips * channels * pixels
-        count = min(strip, pixels - first)
-        if channels == 1:
-            copy_run(source, target, image + first, image + first, count)
-            continue
-        at, to = image + first, image + first * channels
-        _turn(source, target, at, to, channels, count, pixels, channels)
+        image, count = task // strips, min(strip, pixels - first)
+        to = (image * pixels + first) * channels
+        copy_pixels(True, channels, pixels, image, first, count, source, target, to)

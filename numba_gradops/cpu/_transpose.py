@@ -25,7 +25,7 @@ def lanes_of(array: Any) -> int:
 
 
 @overload(lanes_of)  # type: ignore[untyped-decorator]
-def lanes_of_compiled(array: Any) -> Any:
+def _lanes_of_compiled(array: Any) -> Any:
     _, number = _computing(array.dtype, array.dtype)
 
     def constant(array: Any) -> Any:
@@ -74,7 +74,7 @@ def transpose(
 ) -> None:
     """Transpose a block of `lanes_of` rows and columns between addresses in two arrays.
 
-    Halves are converted if only one of the arrays has them.
+    Halves are widened in registers, and rounded again where they are stored.
     """
     raise NotImplementedError  # the overload below is what gets compiled
 

@@ -48,7 +48,7 @@ def conv2d_backprop_input(
 def _ways(
     geometry: Conv2D, dtype: np.dtype[Any], data_format: DataFormat, algorithm: Algorithm
 ) -> list[Callable[[Call], bool]]:
-    """List the ways that are faster than the exact one; they give up if a weight is not finite."""
+    """List the ways that are faster than the exact one; they may give up on weights not finite."""
     ways: list[Callable[[Call], bool]] = []
     if algorithm == "winograd":
         _winograd.require(geometry, dtype)
