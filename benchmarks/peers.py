@@ -202,6 +202,15 @@ def versions(peers: dict[str, Any]) -> dict[str, str]:
     return found
 
 
+def roofline(options: argparse.Namespace) -> dict[str, float]:
+    """Measure what the machine does at most in a second."""
+    dtype = "float64" if options.dtype == "float64" else "float32"
+    return {
+        "products": products_per_second(options.threads, dtype),
+        "bytes": copied_bytes_per_second(options.threads),
+    }
+
+
 def main(options: argparse.Namespace) -> None:
     if options.device == "cuda":
         import peers_cuda
@@ -233,17 +242,15 @@ def main(options: argparse.Namespace) -> None:
         layers = [layer._replace(data_format=options.data_format) for layer in layers]
     if options.only:
         layers = [layer for layer in layers if layer.name in options.only]
+    # Before and after: a limit that something disturbed is none.
+    before = roofline(options)
     entries = [measure(layer, options) for layer in layers]
+    after = roofline(options)
     about = {
         "threads": options.threads,
         "dtype": options.dtype,
         "data_format": options.data_format,
-        "roofline": {
-            "products": products_per_second(
-                options.threads, "float64" if options.dtype == "float64" else "float32"
-            ),
-            "bytes": copied_bytes_per_second(options.threads),
-        },
+        "roofline": {name: max(before[name], after[name]) for name in before},
         "processor": numba_gradops.show_config("dicts")["cpu"]["name"],
         "versions": versions(options.peers),
     }

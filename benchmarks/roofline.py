@@ -13,7 +13,7 @@ from numba import njit
 from numba_gradops.cpu import _microkernel, _tiled_loops
 
 _ROUNDS = 7
-_TERMS = 64  # the weights of so many terms stay in the first-level cache
+_TERMS = 128  # the weights of so many terms stay in the first-level cache
 
 
 def _best(threads: int, work: Callable[[int], object]) -> float:
@@ -50,7 +50,7 @@ def products_per_second(threads: int, dtype: str) -> float:
     table = np.array([0, 0, (1 << tile.pixels) - 1, _TERMS], np.int64)
     bases = np.arange(tile.pixels) * _TERMS * size
     outs = np.arange(tile.pixels) * width * size
-    times = 20_000
+    times = 50_000
 
     def work(_: int) -> None:
         gradient = np.ones(tile.pixels * _TERMS, numbers)
