@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 from numba.core.registry import cpu_target
@@ -33,12 +33,16 @@ def vectors() -> Vectors:
 
 @lru_cache(maxsize=1)
 def second_cache() -> int:
-    """Give the size of a core's second-level cache in bytes, or what is usual."""
+    """Give the size of a core's second-level cache in bytes, as Linux tells it, or what is usual."""
     usual = 2**20
     try:
-        return max(2**17, min(os.sysconf("SC_LEVEL2_CACHE_SIZE"), 2**22)) or usual
-    except (AttributeError, OSError, ValueError):  # not on every system
-        return usual
+        for cache in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+            if (cache / "level").read_text().strip() == "2":
+                size = (cache / "size").read_text().strip()  # "512K"
+                return max(2**17, min(int(size.removesuffix("K")) * 1024, 2**22))
+    except (OSError, ValueError):
+        pass
+    return usual
 
 
 def lanes(itemsize: int) -> int:
