@@ -99,7 +99,7 @@ def compute_rows(
     """Compute some rows again, counted over all images, from a flat gradient in NHWC order."""
     geometry = call.geometry
     form, weights = _ordered(call)
-    layout = _layout(geometry, form, call.data_format == "NHWC", call.result.shape[0])
+    layout = _layout(geometry, form, call.data_format == "NHWC", len(call.gradient))
     for row in rows.tolist():
         counter = np.array([row * layout.column_blocks])
         until = layout._replace(tasks=(row + 1) * layout.column_blocks)

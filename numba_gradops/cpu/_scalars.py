@@ -59,6 +59,19 @@ def copy_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def store_byte(typingctx: Any, address: Any, value: Any) -> Any:
+    """Store the lowest byte of a number; threads may store the same one."""
+
+    def codegen(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8)
+        address, value = arguments
+        builder.store(builder.trunc(value, byte), builder.inttoptr(address, byte.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def finish_streams(typingctx: Any) -> Any:
     """Have what was stored past the caches seen by all threads before what is stored next."""
 

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from .._arrays import empty
 from .._geometry import Conv2D
+from . import _exact, _threads
 from . import _packing_loops as packing_loops
-from . import _threads
 from . import _tiled_loops as loops
 from ._adopt import adopt, target
 from ._call import Call, channels_last
+from ._depth_to_space import NO_SPACE, Space, as_blocks, regrouped
 from ._gradient_block import in_blocks, in_place
 from ._halves import as_bits
 from ._packing_loops import Packing
@@ -35,10 +36,11 @@ _CHUNK = 256
 _LONGEST = 1024
 _SEGMENT = 256
 
-# Tiles that are finished before they are copied to another layout. And tasks in a call, at least,
-# where it has that many tiles: to keep many threads busy to the end; their gradients, at most: all
-# stride classes read them from the second-level cache.
+# Tiles that are finished before they are copied to another layout, at most, and bytes of them.
 _TILES = 16
+_FINISHED_BYTES = 2**16
+# Tasks in a call, at least, where it has that many tiles: to keep many threads busy to the end;
+# their gradients, at most: all stride classes read them from the second-level cache.
 _TASKS = 64
 _TASK_BYTES = 2**18
 # Such tasks in one that copies its gradients to a block, unless that leaves threads without: tasks
@@ -53,10 +55,6 @@ _PRODUCTS = 50
 # Tables that a thread remembers (a prime number: columns come in steps), and entries of them all.
 _REMEMBERED = 31
 _TABLE_ENTRIES = 2**11
-
-# Products of a pixel from which lanes along terms pay for channels that would fill a third or half
-# of a vector: the lanes must be added up at the end.
-_MANY_TERMS = 256
 
 
 def suits(geometry: Conv2D, dtype: np.dtype[Any]) -> bool:
@@ -84,7 +82,7 @@ class Part(NamedTuple):
     block: int
 
 
-def _parts(geometry: Conv2D, group_in: int, size: int) -> list[Part]:
+def _parts(geometry: Conv2D, group_in: int, size: int, *, blocks: bool) -> list[Part]:
     """Divide the channels of a group, or those of all small groups, among the kinds of tiles."""
     groups = geometry.groups
     terms = geometry.out_channels // groups
@@ -95,7 +93,7 @@ def _parts(geometry: Conv2D, group_in: int, size: int) -> list[Part]:
     few = len(loops.BY_TERMS)
     taps = geometry.rows.window * geometry.cols.window
     products = taps * terms // (geometry.rows.stride * geometry.cols.stride)
-    if group_in <= few or (group_in <= 2 * few and products >= _MANY_TERMS):
+    if not blocks and loops.by_terms(group_in, products, size):
         full, rest = divmod(group_in, few)
         found = [Part(loops.BY_TERMS[-1], 0, full, few)] if full else []
         last = [Part(loops.BY_TERMS[rest - 1], full * few, 1, rest)] if rest else []
@@ -128,15 +126,17 @@ def plans(
     *,
     channels_last: bool,
     plain: bool,
+    space: Space | None = None,
 ) -> list[Planned]:
     """Plan the parts of a call for some images of its batch.
 
     A `plain` gradient is NHWC and has the computing dtype; others must be copied to blocks, and
-    there is no plan where that would be dear.
+    there is no plan where that would be dear. A pixel of the geometry may stand for a block of the
+    result in `space`.
     """
     rows, cols = geometry.rows, geometry.cols
     found = []
-    for part in _parts(geometry, group_in, size):
+    for part in _parts(geometry, group_in, size, blocks=space is not None):
         sizes = _sizes(geometry, part, group_in, size)
         together = _panels_together(sizes["panels"], sizes["panel_bytes"])
         panel_groups = -(-sizes["panels"] // together)
@@ -159,21 +159,23 @@ def plans(
                 return []
             if blocks and (not plain or blocks[0].padded):
                 reading, tile_groups = blocks
+        at_once = together if channels_last or space else 1
         plan = loops.Plan(
             batch=batch,
-            tiles=_TILES,
+            tiles=max(1, min(_TILES, _FINISHED_BYTES // (pixels * at_once * part.block * size))),
             together=together,
-            at_once=together if channels_last else 1,
+            at_once=at_once,
             tile_groups=tile_groups,
             fetches_result=int(
                 channels_last
+                and not space
                 and cols.stride == 1
                 and part.kind in loops.BY_CHANNELS
                 and together == sizes["panels"]
             ),
             **reading._asdict(),
             **sizes,
-            **_result_steps(geometry, channels_last),
+            **_result_steps(geometry, channels_last, space),
         )
         groups = 1 if part.kind in loops.GROUPED.values() else geometry.groups
         taps = rows.window * cols.window
@@ -187,7 +189,7 @@ def plans(
                 write_down(packing, rows, cols),
                 packing_tasks,
                 packing_tasks * terms * part.block,
-                part.kind(tile_groups * panel_groups),
+                part.kind(tile_groups * panel_groups, 0),
                 write_down(plan, rows, cols),
                 _scratch(plan, part.kind, size),
             )
@@ -252,19 +254,27 @@ def _sizes(geometry: Conv2D, part: Part, group_in: int, size: int) -> dict[str, 
     }
 
 
-def _result_steps(geometry: Conv2D, channels_last: bool) -> dict[str, int]:
+def _result_steps(geometry: Conv2D, channels_last: bool, space: Space | None) -> dict[str, int]:
     rows, cols, channels = geometry.rows.input, geometry.cols.input, geometry.channels
+    if space:
+        rows, cols, channels = space.height, space.width, space.channels
     steps = channels * rows * cols, cols, 1, rows * cols
     if channels_last:
         steps = rows * cols * channels, cols * channels, channels, 1
     names = "image_step", "row_step", "column_step", "channel_step"
-    return {"direct": int(channels_last), **dict(zip(names, steps, strict=True))}
+    blocks = (space or NO_SPACE)._asdict()
+    return {
+        "direct": int(channels_last and not space),
+        **dict(zip(names, steps, strict=True)),
+        **{f"space_{name}": value for name, value in blocks.items() if name != "padded"},
+    }
 
 
 def _scratch(plan: Any, kind: Any, size: int) -> int:
     tile = loops.tile_of(kind, size)
     sums = 2 * tile.pixels * tile.vectors * tile.lanes + plan.longest
-    finished = (0 if plan.direct else plan.tiles) * tile.pixels * loops.width_of(kind, size)
+    row = plan.at_once * loops.width_of(kind, size)
+    finished = (0 if plan.direct else plan.tiles) * tile.pixels * row
     block = plan.block_rows * plan.pitch * plan.cell_bytes
     return int(
         8 * ((9 + 4 * plan.remembered) * plan.entries + plan.tiles * tile.pixels)
@@ -273,7 +283,7 @@ def _scratch(plan: Any, kind: Any, size: int) -> int:
     )
 
 
-def _planned(call: Call, *, plain: bool) -> list[Planned]:
+def _planned(call: Call, space: Space | None, *, plain: bool) -> list[Planned]:
     return plans(
         call.geometry,
         call.weights.shape[2],
@@ -281,6 +291,7 @@ def _planned(call: Call, *, plain: bool) -> list[Planned]:
         len(call.result),
         channels_last=call.data_format == "NHWC",
         plain=plain,
+        space=space,
     )
 
 
@@ -307,11 +318,23 @@ def compute(call: Call) -> bool:
 
     Tiles read zeros for pixels that a tap does not reach; an infinite weight would make NaN there.
     """
+    blocks = as_blocks(call.geometry, call.weights.itemsize)
+    if blocks is None:
+        return _compute(call, None, call)
+    geometry, space = blocks
+    channels_last = call.data_format == "NHWC"
+    weights = regrouped(call.weights, space, channels_last=channels_last)
+    blocked = call._replace(geometry=geometry, weights=weights)
+    return _compute(blocked, space, call)
+
+
+def _compute(call: Call, space: Space | None, original: Call) -> bool:
+    """Compute a call whose pixels may stand for blocks of those of the original one."""
     plain = call.data_format == "NHWC" and call.gradient.dtype == call.weights.dtype
-    planned, parts, weights = _planned(call, plain=plain), [call], []
+    planned, parts, weights = _planned(call, space, plain=plain), [call], []
     in_parts = not planned  # the gradient must be copied as a whole, a few images at a time
     if in_parts:
-        planned, parts = _planned(call, plain=True), call.parts()
+        planned, parts = _planned(call, space, plain=True), call.parts()
     for one in planned:
         ordered = packed(call, one)
         if ordered is None:
@@ -319,12 +342,30 @@ def compute(call: Call) -> bool:
         weights.append(ordered)
     for part in parts:
         gradient = channels_last(part) if in_parts else adopt(as_bits(part.gradient))
+        noted = None
+        if space and space.padded:
+            noted = np.zeros((len(part.result), space.height), np.uint8)
         work = part.products / _PRODUCTS / len(planned)
         with target(part.result) as flat:
             result = as_bits(flat)
             if part is not call:
-                planned = _planned(part, plain=True)
+                planned = _planned(part, space, plain=True)
             for one, ordered in zip(planned, weights, strict=True):
-                arguments = (one.kind, one.plan, ordered, gradient, result)
-                _threads.run(loops.work, one.kind.tasks, work, arguments, one.scratch)
+                kind = one.kind
+                if noted is not None:
+                    kind = kind._replace(noted=noted.ctypes.data)
+                arguments = (kind, one.plan, ordered, gradient, result)
+                _threads.run(loops.work, kind.tasks, work, arguments, one.scratch)
+            if noted is not None and noted.any():
+                _compute_again(original._replace(gradient=part.gradient), noted, result)
     return True
+
+
+def _compute_again(call: Call, noted: NDArray[np.uint8], result: NDArray[Any]) -> None:
+    """Compute the noted rows of each image by the exact loops."""
+    size = result.size // len(noted)
+    for image in np.flatnonzero(noted.any(axis=1)):
+        one = call._replace(gradient=call.gradient[image : image + 1])
+        flat = result[image * size : (image + 1) * size]
+        rows = np.flatnonzero(noted[image])
+        _exact.compute_rows(one, rows, channels_last(one), flat)

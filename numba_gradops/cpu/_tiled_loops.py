@@ -17,6 +17,7 @@ from numba.extending import overload
 from .._geometry import Axis
 from . import _microkernel
 from ._compile import helper, loop
+from ._depth_to_space_loops import depth_to_space
 from ._emitter import Tile, element_of
 from ._gradient_block_loops import fill_block, task_rows
 from ._plans import reader
@@ -72,11 +73,19 @@ class Plan(NamedTuple):
     row_step: int
     column_step: int
     channel_step: int
+    # Blocks of the result that are computed as pixels (see `_depth_to_space`), or 0:
+    space_rows: int
+    space_cols: int
+    space_channels: int
+    space_height: int  # rows and columns of the result
+    space_width: int
+    space_above: int  # rows and columns that the first blocks have too many
+    space_before: int
 
 
 # One class for each kind of register tile, which tells the compiler which one; an instance says how
-# many tasks there are.
-_TASKS = [("tasks", int)]
+# many tasks there are, and at which address rows of blocks are noted that are not finite (or 0).
+_TASKS = [("tasks", int), ("noted", int)]
 Wide = NamedTuple("Wide", _TASKS)  # type: ignore[misc] # the field is in a list
 Narrow = NamedTuple("Narrow", _TASKS)  # type: ignore[misc]
 Terms1 = NamedTuple("Terms1", _TASKS)  # type: ignore[misc]
@@ -93,6 +102,16 @@ _read_plan = reader(Plan, Axis, Axis)
 BY_CHANNELS = (Wide, Narrow)
 BY_TERMS = (Terms1, Terms2, Terms3, Terms4)
 GROUPED = {1: Grouped1, 2: Grouped2, 4: Grouped4, 8: Grouped8}
+
+
+def by_terms(channels: int, products: int, itemsize: int) -> bool:
+    """Tell whether lanes are better along terms than along channels, of which there are few.
+
+    The lanes must then be added up at the end: measured, a pixel needs so many products for that.
+    """
+    step = lanes(itemsize)
+    most = min(2 * len(BY_TERMS), 3 * step // 4)
+    return channels <= most and products >= 96 * channels * (channels - 1) // step
 
 
 def tile_of(kind: Any, itemsize: int) -> Tile:
@@ -206,7 +225,8 @@ def work(counter: Any, kind: Any, numbers: Any, weights: Any, gradient: Any, res
     totals = np.empty(2 * pixels * room, weights.dtype)
     zeros = np.zeros(max(plan.longest, room), weights.dtype)
     # Tiles that are not stored in place go here.
-    scratch = np.empty((0 if plan.direct else plan.tiles) * pixels * width, result.dtype)
+    row = plan.at_once * width
+    scratch = np.zeros((0 if plan.direct else plan.tiles) * pixels * row, result.dtype)
     block_numbers = plan.block_rows * plan.pitch * plan.cell_bytes // weights.itemsize
     own = np.empty(block_numbers + _microkernel.LINE // weights.itemsize, weights.dtype)
     own = own[
@@ -232,7 +252,8 @@ def work(counter: Any, kind: Any, numbers: Any, weights: Any, gradient: Any, res
         for index in range(plan.classes):
             row_class = stride_class(index // plan.class_columns, rows)
             col_class = stride_class(index % plan.class_columns, cols)
-            class_pixels = plan.batch * row_class.elements * col_class.elements
+            in_image = row_class.elements * col_class.elements
+            class_pixels = plan.batch * in_image
             known[:, 0] = -1
             class_tiles = (class_pixels + pixels - 1) // pixels
             first_tile = class_tiles * tile_group // plan.tile_groups
@@ -242,7 +263,6 @@ def work(counter: Any, kind: Any, numbers: Any, weights: Any, gradient: Any, res
                 for tile in range(first_tile, last_tile, plan.tiles):
                     start = tile * pixels
                     count = min(min(plan.tiles, last_tile - tile) * pixels, class_pixels - start)
-                    in_image = row_class.elements * col_class.elements
                     at = (
                         start // in_image,
                         start % in_image // col_class.elements,
@@ -292,7 +312,7 @@ def work(counter: Any, kind: Any, numbers: Any, weights: Any, gradient: Any, res
                         places_at = places.ctypes.data + done * places.itemsize
                         if not plan.direct:
                             for p in range(pixels):
-                                outs[p] = (done + p) * width * size
+                                outs[p] = (done + p) * row * size
                         # What the next tile reads first lies behind what this one does.
                         ahead = gradient_at + bases[here - 1] + plan.cell_bytes
                         lines = tile_lines // max(1, written * (panel_last - panel_first)) + 1
@@ -312,7 +332,7 @@ def work(counter: Any, kind: Any, numbers: Any, weights: Any, gradient: Any, res
                             to = (
                                 result.ctypes.data + place * size
                                 if plan.direct
-                                else scratch.ctypes.data
+                                else scratch.ctypes.data + (panel - panel_first) * width * size
                             )
                             _run_tile(
                                 kind,
@@ -340,7 +360,14 @@ def work(counter: Any, kind: Any, numbers: Any, weights: Any, gradient: Any, res
                             block += 1
                             if block == plan.blocks:
                                 group, block = group + 1, 0
-                    if not plan.direct:  # one panel is then computed at a time
+                    if plan.space_rows:
+                        lead = plan.first_channel + panel_first * width
+                        depth_to_space(
+                            plan, scratch, row, lead,
+                            min(plan.first_channel + panel_last * width, plan.group_in) - lead,
+                            start, count, col_class.elements, in_image, result, kind.noted,
+                        )  # fmt: skip
+                    elif not plan.direct:  # one panel is then computed at a time
                         group, block = panel_first // plan.blocks, panel_first % plan.blocks
                         channel = plan.first_channel + block * plan.block
                         place = (group * plan.group_in + channel) * plan.channel_step

@@ -33,7 +33,7 @@ def vectors() -> Vectors:
 
 @lru_cache(maxsize=1)
 def second_cache() -> int:
-    """Give the size of a core's second-level cache in bytes, as Linux tells it, or what is usual."""
+    """Give the bytes of a core's second-level cache, as Linux tells them, or what is usual."""
     usual = 2**20
     try:
         for cache in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
