@@ -126,7 +126,7 @@ def channels_for(kind: int, size: int) -> int:
 def made_for_these_vectors(way: str, group_in: int, outs: int, size: int) -> bool:
     """Tell whether a kind of tile is one for the width that is compiled for."""
     if "Grouped" in way:
-        return group_in <= _vectors.lanes(size)
+        return group_in < _vectors.lanes(size)
     return "Terms" not in way or _tiled_loops.by_terms(group_in, 9 * outs, size)
 
 

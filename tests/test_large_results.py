@@ -87,12 +87,13 @@ def test_offsets_of_the_exact_loops_are_64_bit(sparse, data_format, form):
 @pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
 def test_offsets_of_the_tiles_are_64_bit(sparse, data_format):
     call, sizes = call_of(sparse, data_format)
-    for planned in _tiled._planned(call, plain=True):
+    for planned in _tiled._planned(call, None, plain=True):
         tile_groups = planned.plan[_tiled_loops.Plan._fields.index("tile_groups")]
         for last in range(tile_groups, planned.kind.tasks + 1, tile_groups):
             _tiled_loops.work(
                 np.array([last - 1]),
                 planned.kind._replace(tasks=last),
+                planned.form,
                 planned.plan,
                 _tiled.packed(call, planned),
                 frozen(call.gradient),

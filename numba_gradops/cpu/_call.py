@@ -17,6 +17,8 @@ from ._adopt import adopt
 from ._halves import as_bits
 
 _PASS_BYTES = 2**23
+# Elements of a task that widens, pixels of one that turns.
+_STRIP, _PIXELS = 4096, 64
 
 
 class Call(NamedTuple):
@@ -55,7 +57,8 @@ class Call(NamedTuple):
 def widened(halves: NDArray[Any], dtype: np.dtype[Any], purpose: str) -> NDArray[Any]:
     """Give a copy in the computing dtype."""
     copy = empty(halves.shape, dtype, purpose)
-    _copy(1, halves.size, 4096, halves, copy.reshape(-1))
+    arguments = (_STRIP, adopt(as_bits(halves)), copy.reshape(-1))
+    _threads.run(loops.widen, -(-copy.size // _STRIP), 0.1 * copy.size, arguments)
     return copy
 
 
@@ -66,14 +69,8 @@ def channels_last(call: Call) -> NDArray[Any]:
     if call.data_format == "NHWC":
         return adopt(gradient if gradient.dtype == dtype else widened(gradient, dtype, purpose))
     copy = empty((gradient.size,), dtype, purpose)
-    _copy(gradient.shape[1], gradient.shape[2] * gradient.shape[3], 64, gradient, copy)
+    channels, pixels = gradient.shape[1], gradient.shape[2] * gradient.shape[3]
+    arguments = (channels, pixels, _PIXELS, adopt(as_bits(gradient)), copy)
+    tasks = len(gradient) * -(-pixels // _PIXELS)
+    _threads.run(loops.to_channels_last, tasks, 0.3 * copy.size, arguments)
     return adopt(copy)
-
-
-def _copy(channels: int, pixels: int, strip: int, array: NDArray[Any], copy: NDArray[Any]) -> None:
-    """Have images of so many channels and pixels copied in strips of pixels."""
-    arguments = (channels, pixels, strip, adopt(as_bits(array)), copy)
-    tasks = array.size // (channels * pixels) * -(-pixels // strip)
-    _threads.run(
-        loops.to_channels_last, tasks, (0.3 if channels > 1 else 0.1) * copy.size, arguments
-    )

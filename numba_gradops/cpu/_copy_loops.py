@@ -1,4 +1,4 @@
-"""The loop that brings gradients to NHWC order and to the computing dtype."""
+"""The loops that bring arrays to the computing dtype, and gradients to NHWC order."""
 
 from __future__ import annotations
 
@@ -145,3 +145,13 @@ def to_channels_last(
         image, count = task // strips, min(strip, pixels - first)
         to = (image * pixels + first) * channels
         copy_pixels(True, channels, pixels, image, first, count, source, target, to)
+
+
+@loop
+def widen(counter: Any, strip: int, source: Any, target: Any) -> None:
+    """Copy elements, strip by strip, and widen halves: less to compile than `to_channels_last`."""
+    while True:
+        first = next_number(counter.ctypes.data) * strip
+        if first >= source.size:
+            break
+        copy_run(source, target, first, first, min(strip, source.size - first))

@@ -17,7 +17,7 @@ from . import _tiled_loops as loops
 from ._adopt import adopt, target
 from ._call import Call, channels_last
 from ._depth_to_space import NO_SPACE, Space, as_blocks, regrouped
-from ._gradient_block import in_blocks, in_place
+from ._gradient_block import Reading, in_blocks, in_place
 from ._halves import as_bits
 from ._packing_loops import Packing
 from ._plans import write_down
@@ -86,7 +86,7 @@ def _parts(geometry: Conv2D, group_in: int, size: int, *, blocks: bool) -> list[
     """Divide the channels of a group, or those of all small groups, among the kinds of tiles."""
     groups = geometry.groups
     terms = geometry.out_channels // groups
-    if groups > 1 and group_in == terms and group_in in loops.GROUPED and group_in <= lanes(size):
+    if groups > 1 and group_in == terms and group_in in loops.GROUPED and group_in < lanes(size):
         kind = loops.GROUPED[group_in]
         block = loops.width_of(kind, size)
         return [Part(kind, 0, -(-geometry.channels // block), block)]
@@ -113,6 +113,7 @@ class Planned(NamedTuple):
     packing_tasks: int
     packed_numbers: int
     kind: Any  # of tile, with the number of tasks
+    form: Any  # of the arrays
     plan: NDArray[np.int64]
     scratch: int  # bytes that a thread allocates
 
@@ -189,12 +190,24 @@ def plans(
                 write_down(packing, rows, cols),
                 packing_tasks,
                 packing_tasks * terms * part.block,
-                part.kind(tile_groups * panel_groups, 0),
+                part.kind(tile_groups * panel_groups),
+                _form(part, reading, plan, space),
                 write_down(plan, rows, cols),
                 _scratch(plan, part.kind, size),
             )
         )
     return found
+
+
+def _form(part: Part, reading: Reading, plan: Any, space: Space | None) -> Any:
+    """Choose what is compiled; few channels have one form in NHWC, whether they copy or not."""
+    plain = plan.direct and not reading.copies and part.kind not in loops.BY_TERMS
+    form: Any = loops.Copied
+    if space:
+        form = loops.Blocks
+    elif plain:
+        form = loops.InPlace
+    return form(0)
 
 
 def _panels_together(panels: int, panel_bytes: int) -> int:
@@ -351,11 +364,11 @@ def _compute(call: Call, space: Space | None, original: Call) -> bool:
             if part is not call:
                 planned = _planned(part, space, plain=True)
             for one, ordered in zip(planned, weights, strict=True):
-                kind = one.kind
+                form = one.form
                 if noted is not None:
-                    kind = kind._replace(noted=noted.ctypes.data)
-                arguments = (kind, one.plan, ordered, gradient, result)
-                _threads.run(loops.work, kind.tasks, work, arguments, one.scratch)
+                    form = form._replace(noted=noted.ctypes.data)
+                arguments = (one.kind, form, one.plan, ordered, gradient, result)
+                _threads.run(loops.work, one.kind.tasks, work, arguments, one.scratch)
             if noted is not None and noted.any():
                 _compute_again(original._replace(gradient=part.gradient), noted, result)
     return True

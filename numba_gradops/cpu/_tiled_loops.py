@@ -84,8 +84,8 @@ class Plan(NamedTuple):
 
 
 # One class for each kind of register tile, which tells the compiler which one; an instance says how
-# many tasks there are, and at which address rows of blocks are noted that are not finite (or 0).
-_TASKS = [("tasks", int), ("noted", int)]
+# many tasks there are.
+_TASKS = [("tasks", int)]
 Wide = NamedTuple("Wide", _TASKS)  # type: ignore[misc] # the field is in a list
 Narrow = NamedTuple("Narrow", _TASKS)  # type: ignore[misc]
 Terms1 = NamedTuple("Terms1", _TASKS)  # type: ignore[misc]
@@ -96,6 +96,14 @@ Grouped1 = NamedTuple("Grouped1", _TASKS)  # type: ignore[misc]
 Grouped2 = NamedTuple("Grouped2", _TASKS)  # type: ignore[misc]
 Grouped4 = NamedTuple("Grouped4", _TASKS)  # type: ignore[misc]
 Grouped8 = NamedTuple("Grouped8", _TASKS)  # type: ignore[misc]
+
+# And one for each form of the arrays, so that what a form does not need is not compiled: gradients
+# and results as the tiles have them; others; results in blocks (see `_depth_to_space`), for which
+# an instance says at which address rows that are not finite are noted, if not 0.
+_NOTED = [("noted", int)]
+InPlace = NamedTuple("InPlace", _NOTED)  # type: ignore[misc]
+Copied = NamedTuple("Copied", _NOTED)  # type: ignore[misc]
+Blocks = NamedTuple("Blocks", _NOTED)  # type: ignore[misc]
 
 _read_plan = reader(Plan, Axis, Axis)
 
@@ -209,8 +217,96 @@ def _copy_out(
         p += count
 
 
+def _gradients_at(
+    form: Any, plan: Any, rows: Axis, cols: Axis, pixels: int, tile_group: int, gradient: Any,
+    own: Any,
+) -> int:  # fmt: skip
+    """Give the address that places in the gradient count from; copy what a task reads, if it does.
+
+    The block of the copy, `own`, must be kept alive by the caller.
+    """
+    raise NotImplementedError  # the overload below is what gets compiled
+
+
+@overload(_gradients_at)  # type: ignore[untyped-decorator]
+def _gradients_at_compiled(
+    form: Any, plan: Any, rows: Any, cols: Any, pixels: Any, tile_group: Any, gradient: Any,
+    own: Any,
+) -> Any:  # fmt: skip
+    def in_place(
+        form: Any, plan: Any, rows: Any, cols: Any, pixels: Any, tile_group: Any, gradient: Any,
+        own: Any,
+    ) -> Any:  # fmt: skip
+        return np.int64(gradient.ctypes.data)
+
+    def copied(
+        form: Any, plan: Any, rows: Any, cols: Any, pixels: Any, tile_group: Any, gradient: Any,
+        own: Any,
+    ) -> Any:  # fmt: skip
+        at = np.int64(gradient.ctypes.data)
+        if plan.copies:
+            first_row, last_row = task_rows(plan, rows, cols, pixels, tile_group)
+            fill_block(plan, rows, cols, first_row, last_row, gradient, own)
+            at = np.int64(own.ctypes.data) - first_row * plan.pitch * plan.cell_bytes
+        return at
+
+    return in_place if form.instance_class is InPlace else copied
+
+
+def _finish(
+    form: Any, plan: Any, scratch: Any, width: int, panels: tuple[int, int], places: Any,
+    start: int, count: int, sizes: tuple[int, int], result: Any,
+) -> None:  # fmt: skip
+    """Bring finished tiles to the result, unless that is where they are.
+
+    They hold some `panels` of `count` pixels from number `start` on; `sizes` are the pixels in a
+    row and in an image.
+    """
+    raise NotImplementedError  # the overload below is what gets compiled
+
+
+@overload(_finish)  # type: ignore[untyped-decorator]
+def _finish_compiled(
+    form: Any, plan: Any, scratch: Any, width: Any, panels: Any, places: Any,
+    start: Any, count: Any, sizes: Any, result: Any,
+) -> Any:  # fmt: skip
+    def in_place(
+        form: Any, plan: Any, scratch: Any, width: Any, panels: Any, places: Any,
+        start: Any, count: Any, sizes: Any, result: Any,
+    ) -> Any:  # fmt: skip
+        pass
+
+    def copied(
+        form: Any, plan: Any, scratch: Any, width: Any, panels: Any, places: Any,
+        start: Any, count: Any, sizes: Any, result: Any,
+    ) -> Any:  # fmt: skip
+        if not plan.direct:  # one panel is then computed at a time
+            group, block = panels[0] // plan.blocks, panels[0] % plan.blocks
+            channel = plan.first_channel + block * plan.block
+            place = (group * plan.group_in + channel) * plan.channel_step
+            wanted = min(width, plan.group_in - channel)
+            _copy_out(plan, scratch, width, wanted, places, count, place, result)
+
+    def blocks(
+        form: Any, plan: Any, scratch: Any, width: Any, panels: Any, places: Any,
+        start: Any, count: Any, sizes: Any, result: Any,
+    ) -> Any:  # fmt: skip
+        first = plan.first_channel + panels[0] * width
+        last = min(plan.first_channel + panels[1] * width, plan.group_in)
+        depth_to_space(
+            plan, scratch, plan.at_once * width, first, last - first, start, count,
+            sizes[0], sizes[1], result, form.noted,
+        )  # fmt: skip
+
+    if form.instance_class is InPlace:
+        return in_place
+    return copied if form.instance_class is Copied else blocks
+
+
 @loop
-def work(counter: Any, kind: Any, numbers: Any, weights: Any, gradient: Any, result: Any) -> None:
+def work(
+    counter: Any, kind: Any, form: Any, numbers: Any, weights: Any, gradient: Any, result: Any
+) -> None:
     """Work on tasks until none is left."""
     plan, rows, cols = _read_plan(numbers)
     pixels, width, room = _tile_sizes(kind, weights)
@@ -232,7 +328,6 @@ def work(counter: Any, kind: Any, numbers: Any, weights: Any, gradient: Any, res
     own = own[
         -own.ctypes.data % _microkernel.LINE // weights.itemsize :
     ]  # vectors lie in one line each
-    gradient_at = np.int64(gradient.ctypes.data)
     table_bytes = plan.entries * _microkernel.ENTRY * tables.itemsize
     # Pixels that follow one another in the result, whole: fetched too, before they are written.
     place_bytes = plan.column_step * size
@@ -245,10 +340,9 @@ def work(counter: Any, kind: Any, numbers: Any, weights: Any, gradient: Any, res
         first_panel = task // plan.tile_groups * plan.together
         last_panel = min(first_panel + plan.together, plan.panels)
         tile_group = task % plan.tile_groups
-        if plan.copies:
-            first_row, last_row = task_rows(plan, rows, cols, pixels, tile_group)
-            fill_block(plan, rows, cols, first_row, last_row, gradient, own)
-            gradient_at = np.int64(own.ctypes.data) - first_row * plan.pitch * plan.cell_bytes
+        gradient_at = _gradients_at(
+            form, plan, rows, cols, pixels, tile_group, gradient, own
+        )  # fmt: skip
         for index in range(plan.classes):
             row_class = stride_class(index // plan.class_columns, rows)
             col_class = stride_class(index % plan.class_columns, cols)
@@ -360,16 +454,7 @@ def work(counter: Any, kind: Any, numbers: Any, weights: Any, gradient: Any, res
                             block += 1
                             if block == plan.blocks:
                                 group, block = group + 1, 0
-                    if plan.space_rows:
-                        lead = plan.first_channel + panel_first * width
-                        depth_to_space(
-                            plan, scratch, row, lead,
-                            min(plan.first_channel + panel_last * width, plan.group_in) - lead,
-                            start, count, col_class.elements, in_image, result, kind.noted,
-                        )  # fmt: skip
-                    elif not plan.direct:  # one panel is then computed at a time
-                        group, block = panel_first // plan.blocks, panel_first % plan.blocks
-                        channel = plan.first_channel + block * plan.block
-                        place = (group * plan.group_in + channel) * plan.channel_step
-                        wanted = min(width, plan.group_in - channel)
-                        _copy_out(plan, scratch, width, wanted, places, count, place, result)
+                    _finish(
+                        form, plan, scratch, width, (panel_first, panel_last), places, start,
+                        count, (col_class.elements, in_image), result,
+                    )  # fmt: skip
