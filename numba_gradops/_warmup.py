@@ -70,14 +70,19 @@ def _convolutions(
     yield "a few products", call(8, 2, 2)
     if dtype.kind == "i":
         return
-    # 37 channels: some fill the vectors of any processor, and some are left over.
-    yield "many channels", call(37, 12, 8)
+    # 34 channels: some fill the vectors of any processor, and some are left over. So do the 36
+    # elements of a block of the result.
+    yield "many channels", call(34, 12, 8)
+    yield "many channels, NCHW", call(34, 12, 8, data_format="NCHW")
+    yield "a large stride", call(1, 96, 16, window=6, stride=6)
     for channels in (1, 2, 3, 4):
         yield f"{channels} channels", call(channels, 12, 64)
     yield "depthwise", call(8, 12, 8, groups=8)
     yield "depthwise, NCHW", call(8, 12, 8, groups=8, data_format="NCHW")
     for size in (2, 4, 8):
-        yield f"groups of {size}", call(2 * size, 12, 2 * size, groups=2)
+        for data_format in ("NHWC", "NCHW"):
+            group = call(2 * size, 12, 2 * size, groups=2, data_format=data_format)
+            yield f"groups of {size}, {data_format}", group
     if dtype.name in ("float32", "float64"):
         yield "Winograd", call(64, 12, 64, algorithm="winograd")
     else:

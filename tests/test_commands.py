@@ -108,8 +108,8 @@ def test_warmup_names_what_it_does(capsys):
     assert main(["warmup", "--dtypes", "float32", "int64"]) == 0
     lines = capsys.readouterr().err.splitlines()
     empty, full = "." * 24, "#" * 24
-    assert lines[0] == f"[{empty}] 0/17 conv2d_backprop_input float32, a few products"
-    assert lines[-1] == f"[{full}] 17/17 done"
+    assert lines[0] == f"[{empty}] 0/22 conv2d_backprop_input float32, a few products"
+    assert lines[-1] == f"[{full}] 22/22 done"
 
 
 def test_warmup_compiles_loops_and_what_spreads_them():

@@ -1,6 +1,8 @@
 """What the first moments of a process cost: the import, and first calls with and without a cache.
 
 Times are processor times, in the best of a few tries: what else the machine does counts little.
+How fast the machine compiles counts much: limits are for one on which Numba compiles `REFERENCE`,
+which has nothing of this package, in 4.8 seconds, and grow with it on slower ones.
 """
 
 import sys
@@ -79,6 +81,57 @@ def test_small_calls_do_not_start_threads_of_numba():
     run_plain(STATE + SMALL)
 
 
+COMPILED = """
+import numpy as np
+from numba.core import event
+import numba_gradops
+names = set()
+class Names(event.Listener):
+    def on_start(self, event):
+        names.add(event.data["dispatcher"].py_func.__name__)
+    def on_end(self, event):
+        pass
+event.register("numba:compile", Names())
+gradient = np.ones((1, 12, 12, 64), np.float32)
+numba_gradops.conv2d_backprop_input(
+    gradient.shape, np.ones((3, 3, 64, 64), np.float32), gradient, [1, 1, 1, 1], "SAME",
+    algorithm="direct")
+assert "write_entries" in names, names
+rare = names & {"fill_block", "_copy_out", "depth_to_space", "to_channels_last", "widen"}
+assert not rare, rare
+"""
+
+
+def test_a_plain_call_compiles_nothing_that_copies():
+    run_plain(COMPILED, NUMBA_GRADOPS_CACHE="0")
+
+
+REFERENCE = """
+import time
+start = time.process_time()
+import numba
+import numpy as np
+@numba.njit
+def multiply(a, b, c):
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            total = 0.0
+            for k in range(a.shape[1]):
+                total += a[i, k] * b[k, j]
+            c[i, j] = total
+    return np.sort(c.ravel())[::-1].copy(), c.sum(axis=0), np.argmax(c)
+x = np.ones((8, 8))
+multiply(x, x, x.copy())
+print(time.process_time() - start)
+"""
+
+
+@pytest.fixture(scope="module")
+def slowness() -> float:
+    """Give how many times longer than in the limits this machine compiles, or 1."""
+    return max(1, min(float(run_plain(REFERENCE).stdout) for _ in range(2)) / 4.8)
+
+
 def least(call: str, at_most: float, column: int, **env: str) -> float:
     """Give the seconds of the first call, or since the start, in the best of up to three tries."""
     taken = []
@@ -101,13 +154,14 @@ def least(call: str, at_most: float, column: int, **env: str) -> float:
         'convolution(np.int32, "direct")',
     ],
 )
-def test_a_first_call_compiles_in_less_than_6_seconds(call):
-    """Winograd takes 6 on a machine that others slow down; as with the others, not 10."""
-    limit = 7.5 if "winograd" in call else 6
+def test_a_first_call_compiles_in_less_than_6_seconds(call, slowness):
+    """Winograd and halves take 6 on a machine that others slow down; as with the others, not 10."""
+    limit = slowness * (7.5 if "winograd" in call or "float16" in call else 6)
     assert least(call, limit, 0, NUMBA_GRADOPS_CACHE="0") < limit
 
 
 @pytest.mark.parametrize("call", ["pool(np.float32)", 'convolution(np.float32, "direct")'])
-def test_import_and_first_call_take_less_than_900_ms_with_a_cache(call, tmp_path):
+def test_import_and_first_call_take_less_than_900_ms_with_a_cache(call, tmp_path, slowness):
     least(call, 100, 0, NUMBA_CACHE_DIR=str(tmp_path))
-    assert least(call, 0.9, 1, NUMBA_CACHE_DIR=str(tmp_path)) < 0.9
+    limit = slowness * 0.9
+    assert least(call, limit, 1, NUMBA_CACHE_DIR=str(tmp_path)) < limit

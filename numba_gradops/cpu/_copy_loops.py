@@ -130,6 +130,23 @@ def copy_pixels(
     copy_run(source, target, at + first * channels, to, count * channels)
 
 
+@helper
+def copy_run_of_pixels(
+    channels_first: bool,
+    channels: int,
+    image_pixels: int,
+    image: int,
+    first: int,
+    count: int,
+    source: Any,
+    target: Any,
+    to: int,
+) -> None:
+    """Do what `copy_pixels` does for NHWC."""
+    at = (image * image_pixels + first) * channels
+    copy_run(source, target, at, to, count * channels)
+
+
 @loop
 def to_channels_last(
     counter: Any, channels: int, pixels: int, strip: int, source: Any, target: Any

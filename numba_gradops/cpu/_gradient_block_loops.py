@@ -6,7 +6,7 @@ from typing import Any
 
 from .._geometry import Axis
 from ._compile import helper
-from ._copy_loops import copy_pixels
+from ._copy_loops import copy_pixels, copy_run_of_pixels
 from ._tiles import stride_class
 
 
@@ -34,37 +34,45 @@ def task_rows(plan: Any, rows: Axis, cols: Axis, pixels: int, tile_group: int) -
     return first, last
 
 
-@helper
-def fill_block(
-    plan: Any, rows: Axis, cols: Axis, first: int, last: int, gradient: Any, block: Any
-) -> None:
-    """Copy rows `first` to `last`, of which a block has room for as many as a task needs."""
-    channels = plan.cell_bytes // plan.element_bytes
-    row_numbers = plan.pitch * channels
-    right = plan.pitch - plan.pad_left - cols.output
-    row = first
-    while row <= last:
-        image, y = row // plan.image_rows, row % plan.image_rows - plan.pad_top
-        to = (row - first) * row_numbers
-        if y < 0 or y >= rows.output:
-            block[to : to + row_numbers] = 0
-            row += 1
-            continue
-        count = 1
-        if plan.padded == 0:  # rows of the image are then one behind the other
-            count = min(last + 1 - row, rows.output - y)
-        elif plan.pad_left > 0 or right > 0:
-            block[to : to + plan.pad_left * channels] = 0
-            block[to + (plan.pad_left + cols.output) * channels : to + row_numbers] = 0
-        copy_pixels(
-            plan.channels_first != 0,
-            channels,
-            rows.output * cols.output,
-            image,
-            y * cols.output,
-            count * cols.output,
-            gradient,
-            block,
-            to + plan.pad_left * channels,
-        )
-        row += count
+def _filler(copy_pixels: Any) -> Any:
+    """Compile the function that fills a block by copying pixels in this way."""
+
+    @helper
+    def fill(
+        plan: Any, rows: Axis, cols: Axis, first: int, last: int, gradient: Any, block: Any
+    ) -> None:
+        """Copy rows `first` to `last`, of which a block has room for as many as a task needs."""
+        channels = plan.cell_bytes // plan.element_bytes
+        row_numbers = plan.pitch * channels
+        right = plan.pitch - plan.pad_left - cols.output
+        row = first
+        while row <= last:
+            image, y = row // plan.image_rows, row % plan.image_rows - plan.pad_top
+            to = (row - first) * row_numbers
+            if y < 0 or y >= rows.output:
+                block[to : to + row_numbers] = 0
+                row += 1
+                continue
+            count = 1
+            if plan.padded == 0:  # rows of the image are then one behind the other
+                count = min(last + 1 - row, rows.output - y)
+            elif plan.pad_left > 0 or right > 0:
+                block[to : to + plan.pad_left * channels] = 0
+                block[to + (plan.pad_left + cols.output) * channels : to + row_numbers] = 0
+            copy_pixels(
+                plan.channels_first != 0,
+                channels,
+                rows.output * cols.output,
+                image,
+                y * cols.output,
+                count * cols.output,
+                gradient,
+                block,
+                to + plan.pad_left * channels,
+            )
+            row += count
+
+    return fill
+
+
+fill_block, fill_block_by_runs = _filler(copy_pixels), _filler(copy_run_of_pixels)

@@ -200,13 +200,12 @@ def plans(
 
 
 def _form(part: Part, reading: Reading, plan: Any, space: Space | None) -> Any:
-    """Choose what is compiled; few channels have one form in NHWC, whether they copy or not."""
-    plain = plan.direct and not reading.copies and part.kind not in loops.BY_TERMS
-    form: Any = loops.Copied
+    """Choose what is compiled; few channels have one form, whatever the gradients."""
+    form: Any = loops.AnyForm
     if space:
         form = loops.Blocks
-    elif plain:
-        form = loops.InPlace
+    elif plan.direct and part.kind not in loops.BY_TERMS:
+        form = loops.Widened if reading.copies else loops.InPlace
     return form(0)
 
 
@@ -221,8 +220,12 @@ def _tile_groups(geometry: Conv2D, part: Part, size: int, batch: int, panel_grou
     rows, cols = geometry.rows, geometry.cols
     class_pixels = batch * -(-rows.input // rows.stride) * -(-cols.input // cols.stride)
     tiles = -(-class_pixels // loops.tile_of(part.kind, size).pixels)
-    gradient_bytes = batch * rows.output * cols.output * geometry.out_channels * size
-    wished = max(-(-_TASKS // panel_groups), gradient_bytes // _TASK_BYTES)
+    numbers = batch * rows.output * cols.output * geometry.out_channels
+    products = numbers * rows.window * cols.window * geometry.channels // geometry.groups
+    wished = numbers * size // _TASK_BYTES
+    # What stays on one thread need not be cut: each task writes its tables.
+    if products >= _PRODUCTS * _threads.SERIAL_BELOW:
+        wished = max(wished, -(-_TASKS // panel_groups))
     return max(1, min(tiles // _CLASS_TILES, wished))
 
 

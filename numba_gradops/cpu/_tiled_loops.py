@@ -19,7 +19,7 @@ from . import _microkernel
 from ._compile import helper, loop
 from ._depth_to_space_loops import depth_to_space
 from ._emitter import Tile, element_of
-from ._gradient_block_loops import fill_block, task_rows
+from ._gradient_block_loops import fill_block, fill_block_by_runs, task_rows
 from ._plans import reader
 from ._scalars import next_number
 from ._tiles import place_pixels, stride_class, write_entries
@@ -98,11 +98,13 @@ Grouped4 = NamedTuple("Grouped4", _TASKS)  # type: ignore[misc]
 Grouped8 = NamedTuple("Grouped8", _TASKS)  # type: ignore[misc]
 
 # And one for each form of the arrays, so that what a form does not need is not compiled: gradients
-# and results as the tiles have them; others; results in blocks (see `_depth_to_space`), for which
-# an instance says at which address rows that are not finite are noted, if not 0.
+# and results as the tiles have them; gradients of which rows are copied as they lie, to widen
+# halves; any gradients and results; results in blocks (see `_depth_to_space`), for which an
+# instance says at which address rows that are not finite are noted, if not 0.
 _NOTED = [("noted", int)]
 InPlace = NamedTuple("InPlace", _NOTED)  # type: ignore[misc]
-Copied = NamedTuple("Copied", _NOTED)  # type: ignore[misc]
+Widened = NamedTuple("Widened", _NOTED)  # type: ignore[misc]
+AnyForm = NamedTuple("AnyForm", _NOTED)  # type: ignore[misc]
 Blocks = NamedTuple("Blocks", _NOTED)  # type: ignore[misc]
 
 _read_plan = reader(Plan, Axis, Axis)
@@ -239,6 +241,8 @@ def _gradients_at_compiled(
     ) -> Any:  # fmt: skip
         return np.int64(gradient.ctypes.data)
 
+    fill = fill_block_by_runs if form.instance_class is Widened else fill_block
+
     def copied(
         form: Any, plan: Any, rows: Any, cols: Any, pixels: Any, tile_group: Any, gradient: Any,
         own: Any,
@@ -246,7 +250,7 @@ def _gradients_at_compiled(
         at = np.int64(gradient.ctypes.data)
         if plan.copies:
             first_row, last_row = task_rows(plan, rows, cols, pixels, tile_group)
-            fill_block(plan, rows, cols, first_row, last_row, gradient, own)
+            fill(plan, rows, cols, first_row, last_row, gradient, own)
             at = np.int64(own.ctypes.data) - first_row * plan.pitch * plan.cell_bytes
         return at
 
@@ -298,9 +302,9 @@ def _finish_compiled(
             sizes[0], sizes[1], result, form.noted,
         )  # fmt: skip
 
-    if form.instance_class is InPlace:
-        return in_place
-    return copied if form.instance_class is Copied else blocks
+    if form.instance_class is Blocks:
+        return blocks
+    return copied if form.instance_class is AnyForm else in_place
 
 
 @loop
