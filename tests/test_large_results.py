@@ -77,7 +77,7 @@ def test_offsets_of_the_exact_loops_are_64_bit(sparse, data_format, form):
     _exact_loops.gather(
         np.array([tasks - 1]),
         plan,
-        frozen(call.weights.ravel()),
+        frozen(call.filter.ravel()),
         frozen(call.gradient),
         call.result.reshape(-1),
     )

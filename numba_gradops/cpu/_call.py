@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .._arguments import DataFormat
 from .._arrays import empty
+from .._dtypes import accumulator
 from .._geometry import Conv2D
 from . import _copy_loops as loops
 from . import _threads
@@ -22,30 +23,41 @@ _STRIP, _PIXELS = 4096, 64
 
 
 class Call(NamedTuple):
-    """The arguments of a call, checked; `weights` is the filter in the computing dtype.
+    """The arguments of a call, checked.
 
     Part of a call has part of the images; its geometry is that of the whole.
     """
 
     geometry: Conv2D
-    weights: NDArray[Any]
+    filter: NDArray[Any]
     gradient: NDArray[Any]
     data_format: DataFormat
     result: NDArray[Any]
+
+    @property
+    def computing(self) -> np.dtype[Any]:
+        """The dtype in which sums are formed."""
+        return accumulator(self.filter.dtype)
+
+    def weights(self) -> NDArray[Any]:
+        """Give the filter in the computing dtype, a copy for halves."""
+        if self.filter.dtype == self.computing:
+            return self.filter
+        return widened(self.filter, self.computing, "the filter in another dtype")
 
     @property
     def products(self) -> int:
         """Number of multiply-adds."""
         taps = self.geometry.rows.window * self.geometry.cols.window
         size: int = self.gradient.size
-        return size * taps * int(self.weights.shape[2])
+        return size * taps * int(self.filter.shape[2])
 
     def parts(self) -> list[Call]:
         """Cut the batch so that the copies that `channels_last` makes stay small."""
         gradient, result = self.gradient, self.result
-        if self.data_format == "NHWC" and gradient.dtype == self.weights.dtype:
+        if self.data_format == "NHWC" and gradient.dtype == self.computing:
             return [self]
-        images = max(1, _PASS_BYTES // (gradient[0].size * self.weights.itemsize))
+        images = max(1, _PASS_BYTES // (gradient[0].size * self.computing.itemsize))
         if images >= len(gradient):
             return [self]
         return [
@@ -65,7 +77,7 @@ def widened(halves: NDArray[Any], dtype: np.dtype[Any], purpose: str) -> NDArray
 def channels_last(call: Call) -> NDArray[Any]:
     """Give the gradient flat, in NHWC order and the computing dtype."""
     gradient = call.gradient
-    dtype, purpose = call.weights.dtype, "the gradient of a few images in another form"
+    dtype, purpose = call.computing, "the gradient of a few images in another form"
     if call.data_format == "NHWC":
         return adopt(gradient if gradient.dtype == dtype else widened(gradient, dtype, purpose))
     copy = empty((gradient.size,), dtype, purpose)

@@ -60,7 +60,7 @@ def compute(call: Call) -> bool:
     gradient = adopt(as_bits(call.gradient))
     with target(call.result) as flat:
         arguments = (
-            plan, rows, cols, adopt(call.weights), gradient, as_bits(flat)
+            plan, rows, cols, adopt(call.weights()), gradient, as_bits(flat)
         )  # fmt: skip
         work = _PRODUCT_TIME * call.products + _BYTE_TIME * flat.nbytes
         classes = min(rows.stride, rows.input) * min(cols.stride, cols.input)

@@ -70,9 +70,9 @@ def _plan(
 
 def _ordered(call: Call) -> tuple[int, NDArray[Any]]:
     """Choose the way through the channels, and give the weights in its order."""
-    k_rows, k_cols, group_in, _ = call.weights.shape
+    k_rows, k_cols, group_in, _ = call.filter.shape
     form = _form(call.geometry, group_in)
-    weights = call.weights
+    weights = call.weights()
     if form == loops.CHANNELS:
         by_group = weights.reshape(k_rows * k_cols, group_in, call.geometry.groups, -1)
         weights = by_group.transpose(2, 0, 3, 1)

@@ -1,4 +1,7 @@
-"""The loops that bring the filter's weights to the order in which register tiles read them."""
+"""The loops that bring the filter's weights to the order in which register tiles read them.
+
+Halves are widened on the way.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import Any, NamedTuple
 
 from .._geometry import Axis
 from ._compile import helper, loop
+from ._halves import get
 from ._plans import reader
 from ._scalars import next_number
 from ._tiles import tap_place
@@ -48,7 +52,7 @@ def pack(counter: Any, numbers: Any, weights: Any, packed: Any, odd: Any) -> Non
     Channels that the last block has too many become 0. Sets `odd` if a weight is not finite.
     """
     packing, rows, cols = _read_plan(numbers)
-    size, step = weights.itemsize, lanes_of(weights)
+    size, step = packed.itemsize, lanes_of(packed)
     outs = packing.groups * packing.group_out
     block, terms = packing.block, packing.group_out
     while True:
@@ -68,14 +72,14 @@ def pack(counter: Any, numbers: Any, weights: Any, packed: Any, odd: Any) -> Non
                 transpose(
                     weights,
                     packed,
-                    weights.ctypes.data + (source + o) * size,
-                    outs * size,
+                    weights.ctypes.data + (source + o) * weights.itemsize,
+                    outs * weights.itemsize,
                     packed.ctypes.data + (target + o * block) * size,
                     block * size,
                 )
             for o in range(whole, terms):
                 for c in range(step):
-                    value = weights[source + c * outs + o] if c < channels else 0
+                    value = get(weights, source + c * outs + o) if c < channels else 0
                     packed[target + o * block + c] = value
         if _not_finite(packed, to, to + terms * block) != 0:
             odd[0] = 1
@@ -97,7 +101,7 @@ def pack_by_terms(numbers: Any, weights: Any, packed: Any, odd: Any) -> None:
                 row = group * packing.blocks * packing.block + c
                 target = (row * packing.taps + place) * terms
                 for o in range(terms):
-                    packed[target + o] = weights[source + o]
+                    packed[target + o] = get(weights, source + o)
     odd[0] = _not_finite(packed, 0, packed.size)
 
 
@@ -115,9 +119,9 @@ def pack_groups(numbers: Any, weights: Any, packed: Any, odd: Any) -> None:
         for channel in range(packing.blocks * block):
             first = channel // block * packing.taps + place
             for o in range(size):
-                value = weights.dtype.type(0)
+                value = packed.dtype.type(0)
                 if channel < channels:
                     source = (tap * size + channel % size) * channels + channel // size * size + o
-                    value = weights[source]
+                    value = get(weights, source)
                 packed[(first * size + o) * block + channel % block] = value
     odd[0] = _not_finite(packed, 0, packed.size)

@@ -302,8 +302,8 @@ def _scratch(plan: Any, kind: Any, size: int) -> int:
 def _planned(call: Call, space: Space | None, *, plain: bool) -> list[Planned]:
     return plans(
         call.geometry,
-        call.weights.shape[2],
-        call.weights.itemsize,
+        call.filter.shape[2],
+        call.computing.itemsize,
         len(call.result),
         channels_last=call.data_format == "NHWC",
         plain=plain,
@@ -313,8 +313,8 @@ def _planned(call: Call, space: Space | None, *, plain: bool) -> list[Planned]:
 
 def packed(call: Call, planned: Planned) -> NDArray[Any] | None:
     """Give the weights in the order of the part's tiles; None if one of them is not finite."""
-    weights = adopt(call.weights)
-    ordered = empty((planned.packed_numbers,), weights.dtype, "the filter in another order")
+    weights = as_bits(adopt(call.filter))
+    ordered = empty((planned.packed_numbers,), call.computing, "the filter in another order")
     kind = type(planned.kind)
     odd = np.zeros(1, np.int64)
     if kind in loops.BY_CHANNELS:
@@ -334,19 +334,19 @@ def compute(call: Call) -> bool:
 
     Tiles read zeros for pixels that a tap does not reach; an infinite weight would make NaN there.
     """
-    blocks = as_blocks(call.geometry, call.weights.itemsize)
+    blocks = as_blocks(call.geometry, call.computing.itemsize)
     if blocks is None:
         return _compute(call, None, call)
     geometry, space = blocks
     channels_last = call.data_format == "NHWC"
-    weights = regrouped(call.weights, space, channels_last=channels_last)
-    blocked = call._replace(geometry=geometry, weights=weights)
+    weights = regrouped(call.filter, space, channels_last=channels_last)
+    blocked = call._replace(geometry=geometry, filter=weights)
     return _compute(blocked, space, call)
 
 
 def _compute(call: Call, space: Space | None, original: Call) -> bool:
     """Compute a call whose pixels may stand for blocks of those of the original one."""
-    plain = call.data_format == "NHWC" and call.gradient.dtype == call.weights.dtype
+    plain = call.data_format == "NHWC" and call.gradient.dtype == call.computing
     planned, parts, weights = _planned(call, space, plain=plain), [call], []
     in_parts = not planned  # the gradient must be copied as a whole, a few images at a time
     if in_parts:

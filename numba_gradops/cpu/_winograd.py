@@ -205,8 +205,8 @@ def _planned(geometry: Conv2D, size: int, channels_last: bool, batch: int) -> _P
 def compute(call: Call) -> bool:
     """Compute by Winograd's algorithm; give up if a weight is not finite."""
     geometry = call.geometry
-    rows, cols, size = geometry.rows, geometry.cols, call.weights.itemsize
-    weights, finite = adopt(call.weights), np.ones(1, np.int64)
+    rows, cols, size = geometry.rows, geometry.cols, call.filter.itemsize
+    weights, finite = adopt(call.filter), np.ones(1, np.int64)
     shared = ready = None
     for part in call.parts():
         batch = len(part.result)

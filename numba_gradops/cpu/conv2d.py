@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _dtypes
 from .._arguments import Algorithm, DataFormat
 from .._geometry import Conv2D
 from . import _depthwise, _exact, _tiled, _winograd
-from ._call import Call, widened
+from ._call import Call
 
 
 def conv2d_backprop_input(
@@ -33,11 +32,7 @@ def conv2d_backprop_input(
     if filter.size == 0 or out_backprop.size == 0:
         result.fill(0)
         return
-    weights = filter
-    computing = _dtypes.accumulator(filter.dtype)
-    if filter.dtype != computing:
-        weights = widened(filter, computing, "the filter in another dtype")
-    call = Call(geometry, weights, out_backprop, data_format, result)
+    call = Call(geometry, filter, out_backprop, data_format, result)
     for compute in _ways(geometry, filter.dtype, data_format, algorithm):
         if compute(call):
             return
