@@ -12,6 +12,7 @@ import gpuless
 import machine_report
 import numpy as np
 import pytest
+from fake_gpu import driver  # noqa: F401 - a fixture of several files
 from hypothesis import HealthCheck, settings
 from poison import poisoned
 

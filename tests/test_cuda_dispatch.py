@@ -4,12 +4,11 @@ With a made-up driver, so that all of it runs without a GPU, and most without nu
 """
 
 import re
-import sys
-import types
 
 import numpy as np
 import pytest
-from fake_driver import FakeArray, FakeDriver
+from fake_driver import FakeArray
+from fake_gpu import F32, SHAPE, WEIGHTS, convolve, emulator, gradient, pool
 
 from numba_gradops import (
     _device,
@@ -19,84 +18,6 @@ from numba_gradops import (
     warmup,
 )
 from numba_gradops._warmup import dtype_named
-
-F32 = np.float32
-LEGACY = 1
-SHAPE = (2, 6, 6, 4)
-ROWS = COLS = [0, 2, 4, 6]
-
-
-def emulator():
-    """Give a function that runs a launch in the emulator, or skip the test."""
-    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
-    ptx = pytest.importorskip("ptx", reason="the emulator is not here")
-    from numba import cuda
-
-    from numba_gradops.cuda import _kernels
-
-    programs = {}
-
-    def execute(launch, buffers):
-        if launch.variant not in programs:
-            kernel = _kernels.kernel(launch.variant)
-            text, _ = cuda.compile(
-                kernel.function,
-                kernel.signature,
-                device=False,
-                abi="numba",
-                cc=(9, 0),
-                launch_bounds=kernel.launch_bounds,
-            )
-            programs[launch.variant] = ptx.parse(text)
-        arguments = [ptx.Buffer(buffer) for buffer in buffers]
-        arguments[-2] = ptx.Buffer(buffers[-2], "w")  # the result is before the table
-        ptx.launch(programs[launch.variant], launch.grid, launch.block, arguments)
-
-    return execute
-
-
-@pytest.fixture
-def driver(monkeypatch):
-    """Make the package believe in two GPUs."""
-    fake = FakeDriver()
-    loaded = [name for name in sys.modules if name.startswith("numba_gradops.cuda")]
-    for name in loaded:
-        monkeypatch.delitem(sys.modules, name)
-    package = sys.modules["numba_gradops"]
-    monkeypatch.delattr(package, "cuda", raising=False)
-    monkeypatch.setitem(sys.modules, "numba_gradops.cuda._driver", fake)
-    monkeypatch.setattr(_device, "cuda_problems", list)
-    _device._cuda_count.cache_clear()
-    from numba_gradops.cuda import _compile
-
-    monkeypatch.setattr(_compile, "code", lambda variant, _: _compile.Code(variant, "kernel"))
-    from numba_gradops.cuda import _arrays
-
-    def numba_empty(shape, dtype, device):
-        return FakeArray(fake, np.full(shape, -77).astype(dtype), device)
-
-    monkeypatch.setattr(_arrays, "_numba_empty", numba_empty)
-    yield fake
-    _device._cuda_count.cache_clear()
-    for name in [name for name in sys.modules if name.startswith("numba_gradops.cuda")]:
-        del sys.modules[name]
-    if hasattr(package, "cuda"):
-        del package.cuda
-
-
-def gradient(dtype=F32):
-    return np.arange(2 * 3 * 3 * 4).reshape(2, 3, 3, 4).astype(dtype)
-
-
-def pool(array, **options):
-    return fractional_avg_pool_grad(SHAPE, array, ROWS, COLS, **options)
-
-
-def convolve(weights, array, **options):
-    return conv2d_backprop_input(SHAPE, weights, array, [1, 2, 2, 1], "SAME", **options)
-
-
-WEIGHTS = np.ones((3, 3, 4, 4), F32)
 
 
 def test_host_arrays_are_copied_computed_and_come_back_as_numpy(driver):
@@ -315,63 +236,6 @@ def test_an_empty_filter_gives_zeros(driver):
         device="cuda",
     )
     assert (result == np.zeros((1, 4, 4, 2))).all()
-
-
-class Tensor(FakeArray):
-    """Answers as a CUDA tensor of PyTorch that requires a gradient does."""
-
-    __module__ = "torch"
-
-    def __init__(self, driver, content, device=0):
-        super().__init__(driver, content, device)
-        self.device = types.SimpleNamespace(index=device)
-        self.numpy_dtype = self.dtype
-        self.dtype = f"torch.{self.numpy_dtype.name}"
-
-    @property
-    def __cuda_array_interface__(self):
-        raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad.")
-
-    def __dlpack_device__(self):
-        return (2, self.device.index)
-
-    def data_ptr(self):
-        return self.address
-
-    def stride(self):
-        return tuple(int(np.prod(self.shape[i + 1 :])) for i in range(len(self.shape)))
-
-    def to_host(self):
-        self.dtype = self.numpy_dtype
-        return super().to_host()
-
-
-# FakeArray's initialiser needs the interface of the class it is for.
-Tensor.dtype = None
-
-
-@pytest.mark.parametrize("name", ["float32", "bfloat16"])
-def test_pytorch_tensors_give_a_tensor_on_their_current_stream(name, driver, monkeypatch):
-    driver.execute = emulator()
-    dtype = dtype_named(name)
-
-    def empty(shape, dtype, device):
-        assert dtype == f"torch.{name}"
-        return Tensor(driver, np.zeros(shape, dtype_named(name)), device.index)
-
-    def current_stream(device):
-        return types.SimpleNamespace(cuda_stream=40 + device)
-
-    torch = types.SimpleNamespace(
-        empty=empty, cuda=types.SimpleNamespace(current_stream=current_stream)
-    )
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    result = pool(Tensor(driver, gradient(dtype), device=1))
-    assert type(result) is Tensor
-    assert driver.launches[-1].stream == 41
-    assert (result.to_host() == pool(gradient(dtype))).all()
-    with pytest.raises(ValueError, match="out_backprop must be a host array for device='cpu'"):
-        pool(Tensor(driver, gradient(dtype)), device="cpu")
 
 
 def test_the_selftest_runs_on_a_device(driver, capsys, monkeypatch):
