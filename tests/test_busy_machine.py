@@ -68,33 +68,60 @@ def patience(monkeypatch):
     return _threads._Patience(), switches
 
 
-def note(patience, seconds: float, work: float) -> None:
-    patience.note(time.perf_counter() - seconds, work)
+def note(patience, seconds: float, work: float = 400_000, loop: str = "a loop") -> None:
+    patience.note(loop, work, 2, time.perf_counter() - seconds)
 
 
 def test_a_late_loop_after_a_thread_gave_way_keeps_threads_out_for_a_while(patience):
     patience, switches = patience
     switches.append(6)
-    note(patience, 0.008, 400_000)
+    note(patience, 0.008)
     assert patience.lasts()
     assert patience._until - time.perf_counter() < 20 * 0.009
-    note(patience, 0.008, 400_000)  # late, but no thread gave way since
+    note(patience, 0.008)  # late, but no thread gave way since
     assert not patience.lasts()
 
 
-def test_neither_a_loop_in_time_nor_a_wrong_estimate_keeps_threads_out(patience):
+def test_a_loop_in_time_does_not_keep_threads_out(patience):
     patience, switches = patience
     switches.append(6)
-    note(patience, 0.0003, 400_000)
+    note(patience, 0.0003)
     assert not patience.lasts()
-    note(patience, 0.008, 400_000)
-    assert not patience.lasts()
+
+
+def test_an_estimate_that_is_several_times_too_low_does_not_keep_threads_out(patience):
+    """Threads give way some forty times a second on an idle machine."""
+    patience, switches = patience
+    for seconds in (0.0022, 0.0023, 0.0021):
+        switches.append(switches[-1] + 1)
+        note(patience, seconds)
+        assert not patience.lasts()
+    switches.append(switches[-1] + 1)
+    note(patience, 0.009)
+    assert patience.lasts()
+
+
+def test_how_long_a_loop_takes_is_learnt_for_each(patience):
+    patience, switches = patience
+    for loop, seconds in (("fast", 0.0003), ("slow", 0.0025)):
+        note(patience, seconds, loop=loop)
+    for loop, late in (("fast", True), ("slow", False)):
+        switches.append(switches[-1] + 1)
+        note(patience, 0.003, loop=loop)
+        assert patience.lasts() is late
+
+
+def test_loops_without_end_are_not_all_remembered(patience):
+    patience, _ = patience
+    for number in range(2 * patience._KEPT):
+        note(patience, 0.001, loop=str(number))
+    assert len(patience._alone) <= patience._KEPT
 
 
 def test_threads_are_kept_out_for_half_a_second_at_most(patience):
     patience, switches = patience
     switches.append(6)
-    note(patience, 100, 400_000)
+    note(patience, 100)
     assert 0.4 < patience._until - time.perf_counter() <= 0.5
 
 
@@ -106,5 +133,5 @@ def test_long_loops_have_threads_all_the_same(monkeypatch, work, threads):
     monkeypatch.setattr(_threads, "prepare", lambda *_: (0, None))
     monkeypatch.setattr(_threads, "spread", lambda threads, *_: seen.append(threads))
     with pytest.raises(MemoryError):  # nobody took the tasks
-        _threads.run(lambda *_: None, 2, work, ())
+        _threads.run(lambda *_: None, 2, work, (0,))
     assert seen[-1] == threads

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numba
@@ -45,28 +45,38 @@ class _Patience:
     """Keeps short loops on one thread for a while after a core was found to be taken.
 
     That is so if a loop took longer than it should have taken alone, and a thread of this process
-    had to give way to another process since the last loop. How long a loop should take is known
-    within a factor; an idle machine on which it is wrong must not lose its threads.
+    had to give way to another process since the last loop. Threads give way some ten times a
+    second on an idle machine too, and estimates of small loops are several times too low: how long
+    a loop takes alone is therefore learnt, from the fastest time that several threads took for it.
     """
 
     # As many times as long as the loop that was late: its lateness is then a few percent of all.
     _FACTOR = 20
     _LONGEST = 0.5  # seconds
+    # Estimates are not more times too low: what a loop seen for the first time is judged by.
+    _TOO_LOW = 8
+    # Loops whose times are kept.
+    _KEPT = 256
 
     def __init__(self) -> None:
         self._switches = _involuntary_switches()
         self._until: float = 0
+        self._alone: dict[Hashable, float] = {}
 
     def lasts(self) -> bool:
         return self._until > 0 and time.perf_counter() < self._until
 
-    def note(self, start: float, work: float) -> None:
+    def note(self, loop: Hashable, work: float, threads: int, start: float) -> None:
         """Look at a loop that has just been run on several threads."""
         switches, now = _involuntary_switches(), time.perf_counter()
         took, self._until = now - start, 0
-        if 1e9 * took > work and switches > self._switches:
+        alone = min(self._alone.get(loop, self._TOO_LOW * work), 1e9 * took * threads)
+        if 1e9 * took > alone and switches > self._switches:
             self._until = now + min(self._FACTOR * took, self._LONGEST)
         self._switches = switches
+        if len(self._alone) >= self._KEPT:
+            self._alone.clear()
+        self._alone[loop] = alone
 
 
 def _involuntary_switches() -> int:
@@ -125,7 +135,9 @@ def run(
             if prepared := prepare(loop, (counter, *arguments)):
                 start = time.perf_counter()
                 spread(threads, *prepared)
-                _patience.note(start, work)
+                # What stands first tells apart what else is equal: steps of one call.
+                first = arguments[0] if isinstance(arguments[0], int | tuple) else None
+                _patience.note((loop, tasks, work, first), work, threads, start)
                 _require_all(counter, tasks, scratch)
                 return
         finally:
