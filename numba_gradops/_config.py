@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ._fork import no_fork
+
 # What a user may set, and what explains times.
 _THREAD_SETTINGS = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "NUMBA_THREADING_LAYER")
 
@@ -26,13 +28,14 @@ def _is_writable(directory: Path) -> bool:
 
 def configuration() -> dict[str, dict[str, Any]]:
     """Collect the facts as a dict of sections; starts no threads and compiles nothing."""
-    import llvmlite
-    import llvmlite.binding as llvm
-    import numba
-    import numpy as np
+    with no_fork:
+        import llvmlite
+        import llvmlite.binding as llvm
+        import numba
+        import numpy as np
 
-    from . import __version__, _cache, _device
-    from .cpu import _tiled_loops, _vectors
+        from . import __version__, _cache, _device
+        from .cpu import _tiled_loops, _vectors
 
     try:
         layer, number = numba.threading_layer(), numba.get_num_threads()

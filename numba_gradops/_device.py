@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ._arguments import describe
+from ._fork import no_fork
 
 _DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
 _NAME = re.compile(r"cpu|cuda(:\d+)?")
@@ -111,7 +112,8 @@ _ON_HOST = {np.ndarray, type(None)}
 
 @cache
 def _cpu() -> Any:
-    from . import cpu  # loads Numba
+    with no_fork:
+        from . import cpu  # loads Numba
 
     return cpu
 
@@ -122,7 +124,8 @@ def _cuda_count() -> int:
     problems = cuda_problems()
     if problems:
         raise RuntimeError("; ".join(problems))
-    from .cuda import backend
+    with no_fork:
+        from .cuda import backend
 
     return backend.device_count()
 

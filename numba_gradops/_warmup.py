@@ -10,6 +10,7 @@ import numpy as np
 
 from . import _arguments, _device, _dtypes
 from ._conv2d import conv2d_backprop_input
+from ._fork import no_fork
 from ._fractional_pool import fractional_avg_pool_grad
 
 _DEFAULT = ("float32", "float64")
@@ -157,7 +158,8 @@ def warmup(
         found = _device.backend(device, {})
         steps = [step for name in names for step in found.warmup_steps(dtype_named(name))]
     else:
-        from .cpu import _spread  # imports Numba
+        with no_fork:
+            from .cpu import _spread  # imports Numba
 
         steps = [step for name in names for step in _steps(name, device)]
         steps.append(("threads", _spread.compile_once))

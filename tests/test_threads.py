@@ -241,6 +241,45 @@ thread.join()
     run("import warnings; warnings.simplefilter('ignore')\n" + code, NUMBA_GRADOPS_CACHE="0")
 
 
+@can_fork
+@pytest.mark.parametrize(
+    ("module", "layer"),
+    [
+        ("numba_gradops.cpu.conv2d", "default"),
+        ("numba", "default"),
+        ("numpy.ma", "default"),
+        ("numba.np.ufunc.omppool", "omp"),
+        ("numba.np.ufunc.workqueue", "workqueue"),
+    ],
+)
+def test_a_child_forked_while_another_thread_imports_does_not_wait_for_it(module, layer):
+    """The lock of the module would stay closed in the child, or one held around the import."""
+    code = f"""
+import faulthandler, importlib.abc, os, sys, threading, time, warnings
+warnings.simplefilter('ignore')
+begun = threading.Event()
+class Slow(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == {module!r} and not begun.is_set():
+            begun.set()
+            time.sleep(0.5)
+sys.meta_path.insert(0, Slow())
+assert {module!r} not in sys.modules
+thread = threading.Thread(target=both)
+thread.start()
+if not begun.wait(60):
+    raise SystemExit({module!r} + ' is not imported')
+pid = os.fork()
+if not pid:
+    faulthandler.dump_traceback_later(60, exit=True)
+    both()
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0, "the child hangs"
+thread.join()
+"""
+    run(code, NUMBA_THREADING_LAYER=layer)
+
+
 def test_working_memory_that_cannot_be_had_is_a_memory_error():
     """Inside a loop without the GIL it shows as tasks that nobody took."""
 

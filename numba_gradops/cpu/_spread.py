@@ -24,6 +24,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from .._fork import no_fork
 from ._compile import parallel_loop
 from ._emitter import I32, I64, constant
 
@@ -104,8 +105,9 @@ def prepare(loop: Any, arguments: tuple[Any, ...]) -> tuple[int, NDArray[np.int6
     key = loop, tuple(map(_kind, arguments))
     address = _addresses.get(key)
     if address is None:
-        compile_once()
-        address = _addresses[key] = _address(loop, arguments, len(numbers))
+        with no_fork:
+            compile_once()
+            address = _addresses[key] = _address(loop, arguments, len(numbers))
     if address == 0:
         return None
     block = np.zeros(_MOST, np.int64)

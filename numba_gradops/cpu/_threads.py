@@ -6,7 +6,7 @@ Some of these would otherwise end or stop the process, one would only be slow:
 * The workqueue layer aborts when two Python threads start parallel loops at once, or one starts
   inside another. So one loop at a time may be parallel; whoever finds the threads taken
   computes alone, which on a busy machine costs nothing.
-* A child forked while another thread compiles would wait for that thread for ever.
+* A child forked while another thread compiles would wait for that thread for ever (`_fork`).
 * Waking threads takes longer than a small loop.
 * Where another process keeps a core busy, a thread may wait some milliseconds for its turn, and all
   others for that thread at the end of the loop (`_Patience`).
@@ -24,10 +24,12 @@ from typing import Any
 
 import numba
 import numpy as np
+import numpy.ma  # Numba would do so in the first call, while another thread may fork
 from numba.core.compiler_lock import global_compiler_lock
 from numba.np.ufunc import parallel as numba_threads
 from numpy.typing import NDArray
 
+from .._fork import add_lock, no_fork
 from ._spread import prepare, spread
 
 # Estimated nanoseconds on one thread below which a call stays there. Waking a thread that sleeps
@@ -39,6 +41,7 @@ LONG = 5_000_000
 
 _threads_free = threading.Lock()
 _forked = False
+_started = False
 
 
 class _Patience:
@@ -92,26 +95,31 @@ _patience = _Patience()
 
 
 def _after_fork_in_child() -> None:
-    global_compiler_lock.release()
     global _forked  # noqa: PLW0603 - one fact about the process, set once
     # Without the private flag of a Numba that changed, assume the worst: stay serial.
     _forked = _forked or getattr(numba_threads, "_is_initialized", True)
 
 
 if hasattr(os, "register_at_fork"):
-    # A fork waits for another thread's compilation: its lock would stay closed in the child.
-    os.register_at_fork(
-        before=global_compiler_lock.acquire,
-        after_in_parent=global_compiler_lock.release,
-        after_in_child=_after_fork_in_child,
-    )
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+add_lock(global_compiler_lock)
 
 
 def at_most(tasks: int, work: float) -> int:
     """Give how many threads `run` may use; Numba's are not started to find out that it is one."""
     if tasks < 2 or work < SERIAL_BELOW or _forked:
         return 1
+    if not _started:
+        _start()
     return int(min(numba.get_num_threads(), tasks))
+
+
+def _start() -> None:
+    """Start Numba's threads; in calls to come, nobody waits here for another's compilation."""
+    global _started  # noqa: PLW0603 - one fact about the process, set once
+    with no_fork:
+        numba.get_num_threads()
+        _started = True
 
 
 def run(
