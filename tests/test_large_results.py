@@ -19,6 +19,7 @@ from numba_gradops.cpu import (
     _tiled_loops,
 )
 from numba_gradops.cpu._call import Call
+from numba_gradops.cpu._plans import write_down
 
 IMAGES, ROWS, COLS, CHANNELS = 2, 2**14, 2**12, 17  # 2**31 + 2**27 elements
 
@@ -107,18 +108,17 @@ def test_pooling_offsets_are_64_bit(sparse):
     gradient[-CHANNELS:] = np.arange(1, CHANNELS + 1)
     result = sparse("result", IMAGES * ROWS * COLS * CHANNELS)
     # Every element is a cell; a task is a row, or, in the other loops, a strip of alike rows.
+    tasks = IMAGES * ROWS
     plan = _fractional_pool_loops.Plan(
-        ROWS, COLS, ROWS, COLS, CHANNELS, 0, 0, 1, COLS, CHANNELS, 1, past_caches=0
+        tasks, ROWS, COLS, ROWS, COLS, CHANNELS, 0, 0, 1, COLS, CHANNELS, 1, past_caches=0
     )
     cells = [
         _geometry._cells("rows", np.arange(size + 1), size, size, overlapping=False)
         for size in (ROWS, COLS)
     ]
-    tasks = IMAGES * ROWS
     _fractional_pool_loops.gather(
         np.array([tasks - 1]),
-        tasks,
-        plan,
+        write_down(plan),
         cells[0].first,
         cells[1].first,
         frozen(gradient),

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._compile import helper, loop
+from ._plans import reader
 from ._pool_columns import FEW, FUSED, WIDTH, add, copy_row, divide, place, split_reciprocal
 from ._scalars import copy_bytes, finish_streams, next_number
 
@@ -41,6 +42,7 @@ CELL_LIMIT = 2**40
 class Plan(NamedTuple):
     """Sizes, and how the work is cut up."""
 
+    tasks: int
     rows: int
     cols: int
     cell_rows: int
@@ -53,6 +55,9 @@ class Plan(NamedTuple):
     part: int  # channels of a task: all, or those of a panel of one column
     streams: int  # places in the result that threads work at
     past_caches: int  # 1: results are stored past the caches
+
+
+_read_plan = reader(Plan)
 
 
 @helper
@@ -71,14 +76,15 @@ def first_above(values: Any, number: int) -> int:
 @loop
 def gather(
     counter: Any,
-    tasks: int,
-    plan: Plan,
+    numbers: Any,
     row_starts: Any,
     col_starts: Any,
     gradient: Any,
     result: Any,
 ) -> None:
     """Compute tasks, strips of rows times panels of columns, until none is left."""
+    (plan,) = _read_plan(numbers)
+    tasks = plan.tasks
     # Not in helpers: handing arrays to a function counts references, which threads fight over.
     depth, cell_cols = plan.depth, plan.cell_cols
     itemsize = result.itemsize

@@ -15,6 +15,7 @@ from . import _threads
 from ._adopt import adopt, target
 from ._halves import as_bits
 from ._pages import are_there
+from ._plans import write_down
 
 # Elements of a panel: a few rows of them in float64 fit in the first-level cache. Pixels of more
 # channels than a part has are done part by part.
@@ -41,6 +42,16 @@ class _Plan(NamedTuple):
     rows: Cells
     cols: Cells
     irregular: _Irregular | None  # for cells that do not cover the image in order
+    small: dict[int, _Regular]  # by the size of an element: of calls that one thread computes
+
+
+class _Regular(NamedTuple):
+    """How the regular loops' work is cut up."""
+
+    tasks: int
+    work: float
+    plan: NDArray[np.int64]
+    scratch: int
 
 
 class _Irregular(NamedTuple):
@@ -69,7 +80,7 @@ def _plan(geometry: Pool) -> _Plan:
         irregular = None
         if not in_order or height * width >= loops.CELL_LIMIT:
             irregular = _irregular_plan(rows, cols, (batch, height, width, depth))
-        found = _plans[geometry] = _Plan(as_row, rows, cols, irregular)
+        found = _plans[geometry] = _Plan(as_row, rows, cols, irregular, {})
     return found
 
 
@@ -95,16 +106,26 @@ def fractional_avg_pool_grad(
     if plan.as_row:
         out_backprop, result = out_backprop.swapaxes(1, 2), result.swapaxes(1, 2)
     if plan.irregular is None:
-        _regular(plan.rows, plan.cols, out_backprop, result)
+        _regular(plan, out_backprop, result)
     else:
         _irregular(plan.irregular, out_backprop, result)
 
 
-def _regular(rows: Cells, cols: Cells, out_backprop: NDArray[Any], result: NDArray[Any]) -> None:
+def _regular(plan: _Plan, out_backprop: NDArray[Any], result: NDArray[Any]) -> None:
     """Have gradient rows divided once, and their sums stored as often as they occur.
 
     Each thread allocates working memory for a few rows of a panel, which is less than 1 MiB.
     """
+    with target(result) as flat:
+        found = plan.small.get(result.itemsize) or _cut(plan, result, flat)
+        gradient = adopt(as_bits(out_backprop))
+        arguments = found.plan, plan.rows.first, plan.cols.first, gradient, as_bits(flat)
+        _threads.run(loops.gather, found.tasks, found.work, arguments, found.scratch)
+
+
+def _cut(found: _Plan, result: NDArray[Any], flat: NDArray[Any]) -> _Regular:
+    """Cut up the work, and keep how for calls that are too small for threads."""
+    rows, cols = found.rows.first, found.cols.first
     batch, height, width, depth = result.shape
     part = min(depth, _PART)
     # Neighbouring panels divide the column between them twice, and each looks up its cells.
@@ -114,24 +135,25 @@ def _regular(rows: Cells, cols: Cells, out_backprop: NDArray[Any], result: NDArr
     strip = min(height, max(1, task // (panel * part * result.itemsize)))
     tasks = batch * -(-height // strip) * -(-width // panel) * -(-depth // part)
     work = max(_BYTE_TIME * result.nbytes, _PIXEL_TIME * batch * height * width)
-    with target(result) as flat:
-        plan = loops.Plan(
-            height,
-            width,
-            rows.first.size,
-            cols.first.size,
-            depth,
-            int(rows.first.size > 1 and rows.last[0] == rows.first[1]),
-            int(cols.first.size > 1 and cols.last[0] == cols.first[1]),
-            strip,
-            panel,
-            part,
-            _threads.at_most(tasks, work),
-            int(result.nbytes >= _PAST_CACHES and are_there(flat)),
-        )
-        arguments = tasks, plan, rows.first, cols.first, adopt(as_bits(out_backprop)), as_bits(flat)
-        scratch = 48 * (panel + 4) * (part + 64)
-        _threads.run(loops.gather, tasks, work, arguments, scratch)
+    plan = loops.Plan(
+        tasks,
+        height,
+        width,
+        rows.size,
+        cols.size,
+        depth,
+        int(rows.size > 1 and found.rows.last[0] == rows[1]),
+        int(cols.size > 1 and found.cols.last[0] == cols[1]),
+        strip,
+        panel,
+        part,
+        _threads.at_most(tasks, work),
+        int(result.nbytes >= _PAST_CACHES and are_there(flat)),
+    )
+    cut = _Regular(tasks, work, write_down(plan), 48 * (panel + 4) * (part + 64))
+    if work < _threads.SERIAL_BELOW:
+        found.small[result.itemsize] = cut
+    return cut
 
 
 def _irregular(plan: _Irregular, out_backprop: NDArray[Any], result: NDArray[Any]) -> None:
