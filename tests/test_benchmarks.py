@@ -1,13 +1,19 @@
 """The tracked benchmarks run, refuse wrong results, and measure what they say.
 
-Each test has a process of its own: the suites fix the number of threads, which Numba reads once.
+Suites run in processes of their own: they fix the number of threads, which Numba reads once.
 """
 
 import platform
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from processes import run_plain
+
+from numba_gradops import _device, conv2d_backprop_input
+from numba_gradops._layers import ConvLayer
+from numba_gradops.cpu import conv2d as launcher
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
@@ -189,3 +195,26 @@ run("cuda")
         "SmallCalls time_call",
     ]
     assert lines.count("synchronized") == 4
+
+
+def test_the_slowdown_planted_by_the_instructions_is_one(rng, monkeypatch):
+    """Their commands are copied for years: what they append must fit the launcher of today."""
+    text = (BENCHMARKS / "README.md").read_text(encoding="utf-8")
+    file, added = re.search(r"cat >> (\S+) <<'END'\n(.*?)\nEND\n", text, re.DOTALL).groups()
+    assert Path(launcher.__file__).as_posix().endswith(file)
+    calls = []
+
+    def compute(*arguments):
+        calls.append(len(arguments[-1]))
+        original(*arguments)
+
+    original = launcher.conv2d_backprop_input
+    planted = {"conv2d_backprop_input": compute}
+    exec(added, planted)
+    monkeypatch.setattr(_device._cpu(), "conv2d_backprop_input", planted["conv2d_backprop_input"])
+    layer = ConvLayer("small", (4, 6, 6, 16), (3, 3), 16)
+    arguments = layer.arguments(rng, np.float32)
+    for algorithm, expected in ("direct", [2, 4]), ("auto", [4]):
+        calls.clear()
+        conv2d_backprop_input(**arguments, algorithm=algorithm)
+        assert calls == expected
