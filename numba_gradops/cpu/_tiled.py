@@ -39,6 +39,8 @@ _SEGMENT = 256
 # Tiles that are finished before they are copied to another layout, at most, and bytes of them.
 _TILES = 16
 _FINISHED_BYTES = 2**16
+# Panels that are finished before they are copied to NCHW, at most: they share the tiles' tables.
+_PANELS = 8
 # Tasks in a call, at least, where it has that many tiles: to keep many threads busy to the end;
 # their gradients, at most: all stride classes read them from the second-level cache.
 _TASKS = 64
@@ -160,7 +162,7 @@ def plans(
                 return []
             if blocks and (not plain or blocks[0].padded):
                 reading, tile_groups = blocks
-        at_once = together if channels_last or space else 1
+        at_once = together if channels_last or space else min(together, _PANELS)
         plan = loops.Plan(
             batch=batch,
             tiles=max(1, min(_TILES, _FINISHED_BYTES // (pixels * at_once * part.block * size))),

@@ -186,9 +186,10 @@ def _run_tile_compiled(kind: Any, weights: Any, result: Any, *arguments: Any) ->
 
 @helper
 def _copy_out(
-    plan: Any, scratch: Any, width: int, wanted: int, places: Any, pixels: int, first: int, to: Any
-) -> None:
-    """Copy finished tiles to a result of another layout."""
+    plan: Any, scratch: Any, start: int, row: int, wanted: int, places: Any, pixels: int,
+    first: int, to: Any,
+) -> None:  # fmt: skip
+    """Copy a panel of finished tiles, `row` numbers a pixel, to a result of another layout."""
     step, size = lanes_of(to), to.itemsize
     p = 0
     while p < pixels:
@@ -204,18 +205,18 @@ def _copy_out(
             lead = wanted
             for number in range((wanted + step - 1) // step):
                 c = min(number * step, wanted - step)
-                source = scratch.ctypes.data + (p * width + c) * size
+                source = scratch.ctypes.data + (start + p * row + c) * size
                 target = to.ctypes.data + (first + places[p] + c * plan.channel_step) * size
                 for other in range((count + step - 1) // step):
                     q = min(other * step, count - step)
                     transpose(
-                        to, to, source + q * width * size, width * size,
+                        to, to, source + q * row * size, row * size,
                         target + q * size, plan.channel_step * size,
                     )  # fmt: skip
         for c in range(lead, wanted):
             at = first + places[p] + c * plan.channel_step
             for q in range(count):
-                to[at + q * apart] = scratch[(p + q) * width + c]
+                to[at + q * apart] = scratch[start + (p + q) * row + c]
         p += count
 
 
@@ -284,12 +285,14 @@ def _finish_compiled(
         form: Any, plan: Any, scratch: Any, width: Any, panels: Any, places: Any,
         start: Any, count: Any, sizes: Any, result: Any,
     ) -> Any:  # fmt: skip
-        if not plan.direct:  # one panel is then computed at a time
-            group, block = panels[0] // plan.blocks, panels[0] % plan.blocks
-            channel = plan.first_channel + block * plan.block
-            place = (group * plan.group_in + channel) * plan.channel_step
-            wanted = min(width, plan.group_in - channel)
-            _copy_out(plan, scratch, width, wanted, places, count, place, result)
+        if not plan.direct:
+            for panel in range(panels[0], panels[1]):
+                group, block = panel // plan.blocks, panel % plan.blocks
+                channel = plan.first_channel + block * plan.block
+                first = (group * plan.group_in + channel) * plan.channel_step
+                wanted = min(width, plan.group_in - channel)
+                lead, row = (panel - panels[0]) * width, plan.at_once * width
+                _copy_out(plan, scratch, lead, row, wanted, places, count, first, result)
 
     def blocks(
         form: Any, plan: Any, scratch: Any, width: Any, panels: Any, places: Any,
