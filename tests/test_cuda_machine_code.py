@@ -70,10 +70,9 @@ def machine_code(name: str, capability: tuple[int, int]) -> gpuless.MachineCode:
     return code
 
 
-def assert_nothing_spilled(code: gpuless.MachineCode, capability: tuple[int, int]) -> None:
-    """Blackwell's compiler is another one, and keeps a few words in memory that fit before."""
-    assert code.stack <= (32 if capability >= (10, 0) else 0)
-    assert code.stack or not code.spills()
+def assert_nothing_spilled(code: gpuless.MachineCode) -> None:
+    assert code.stack == 0
+    assert code.spills() == 0
 
 
 def each(*names: str) -> pytest.MarkDecorator:
@@ -97,12 +96,13 @@ def test_the_inner_loop_is_multiply_adds_on_wide_shared_loads(
 ) -> None:
     code = machine_code(name, capability)
     assert code.registers <= 128, "two blocks of 256 threads share a multiprocessor"
-    assert_nothing_spilled(code, capability)
+    assert_nothing_spilled(code)
     products = code.count("FFMA") + 2 * code.count("FFMA2")
     assert products == 8 * 8 * 8
-    # Two of 16 bytes each for rows and columns, for each of the 8 slices; no narrower ones.
+    # Two of 16 bytes each for rows and columns, for each of the 8 slices; what is narrower tells
+    # where a pixel lies (row, column, position), and is read where a tap begins.
     assert code.count("LDS", "128") == 4 * 8
-    assert code.count("LDS") == code.count("LDS", "128")
+    assert code.count("LDS") == code.count("LDS", "128") + 3
     assert code.share("FFMA", "FFMA2") >= 0.7
 
 
@@ -113,7 +113,7 @@ def test_no_kernel_needs_more_registers_than_there_are(
     code = machine_code(name, capability)
     threads, blocks = KERNELS[name].launch_bounds
     assert code.registers * threads * blocks <= 2**16
-    assert_nothing_spilled(code, capability)
+    assert_nothing_spilled(code)
     assert code.shared <= 48 * 1024
     if name.startswith("pool"):
         assert code.count("LDG", "128", loop=False) >= 1

@@ -96,7 +96,7 @@ def make(variant: TiledVariant) -> Any:
         gradient: Any,
         weights: Any,
         table: Any,
-        image: Any,
+        base: Any,
         i: Any,
         j: Any,
         group: Any,
@@ -111,18 +111,19 @@ def make(variant: TiledVariant) -> Any:
         total = zero()[0]
         tap_at = tables.first_tap(table, here)
         for _ in range(read(table, int32(here + tables.TAPS))):
-            out_i = int32(i + read(table, int32(tap_at + tables.ROW_SHIFT)))
-            out_j = int32(j + read(table, int32(tap_at + tables.COL_SHIFT)))
-            if uint32(out_i) < uint32(out_rows) and uint32(out_j) < uint32(out_cols):
+            row_shift = read(table, int32(tap_at + tables.ROW_SHIFT))
+            col_shift = read(table, int32(tap_at + tables.COL_SHIFT))
+            if uint32(int32(i + row_shift)) < uint32(out_rows) and uint32(
+                int32(j + col_shift)
+            ) < uint32(out_cols):
                 line = index(index(read(table, tap_at)) * group_in + channel)
                 from_weights = index(line * out_channels + first)
+                shift = int32(row_shift * out_cols + col_shift)
                 if channels_last:
-                    pixel = index(index(index(image) * out_rows + out_i) * out_cols + out_j)
-                    source = index(pixel * out_channels + first)
+                    source = index(base + index(index(shift) * out_channels))
                     step = index(1)
                 else:
-                    plane = index(index(image) * out_channels + first)
-                    source = index(index(plane * out_rows + out_i) * out_cols + out_j)
+                    source = index(base + shift)
                     step = index(index(out_rows) * out_cols)
                 k = int32(0)
                 while k < group_out and total == total:  # noqa: PLR0124 - a NaN stays one
@@ -135,7 +136,11 @@ def make(variant: TiledVariant) -> Any:
     def conv2d_tiled(gradient: Any, weights: Any, result: Any, table: Any) -> None:
         row_tile = cuda.shared.array(row_numbers, number, alignment=16)
         col_tile = cuda.shared.array(col_numbers, number, alignment=16)
-        origins = cuda.shared.array(rows, index)  # of each pixel in the result, or -1
+        # Of each pixel; not in registers, which are short, because few of its reads matter.
+        origins = cuda.shared.array(rows, index)  # in the result, or -1
+        bases = cuda.shared.array(rows, index)  # in the gradient, for a tap that shifts nothing
+        pixel_rows = cuda.shared.array(rows, int32)  # in the class
+        pixel_cols = cuda.shared.array(rows, int32)
         sums = cuda.local.array(sums_count, number)
         staged_rows = cuda.local.array(row_staged, number)
         staged_cols = cuda.local.array(col_staged, number)
@@ -168,11 +173,14 @@ def make(variant: TiledVariant) -> Any:
         taps = read(table, int32(here + tables.TAPS))
         first_tap = tables.first_tap(table, here)
 
-        # Where the pixels lie in the result.
+        # Where the pixels lie.
+        first_out = int32(group * group_out)
         at = thread
         while at < rows:
             m = int32(first_row + at)
             origin = index(-1)
+            base = index(0)
+            i, j = int32(_NOWHERE), int32(0)
             if m < pixels:
                 line = divide(m, class_cols)
                 j = int32(m - line * class_cols)
@@ -182,41 +190,29 @@ def make(variant: TiledVariant) -> Any:
                 if channels_last:
                     pixel = index(index(index(image) * in_rows + h) * in_cols + w)
                     origin = index(pixel * channels + int32(group * group_in))
+                    pixel = index(index(index(image) * out_rows + i) * out_cols + j)
+                    base = index(pixel * out_channels + first_out)
                 else:
                     plane = index(index(image) * channels + int32(group * group_in))
                     origin = index(index(plane * in_rows + h) * in_cols + w)
+                    plane = index(index(image) * out_channels + first_out)
+                    base = index(index(plane * out_rows + i) * out_cols + j)
             origins[at] = origin
+            bases[at] = base
+            pixel_rows[at] = i
+            pixel_cols[at] = j
             at = int32(at + threads)
+        cuda.syncthreads()
 
         # What this thread fetches of every slice.
         lane_row = divide(thread, int32(side))
         lane_depth = int32((thread - lane_row * side) * neighbours)
         if channels_last:
-            row_i = cuda.local.array(row_fetches, int32)
-            row_j = cuda.local.array(row_fetches, int32)
-            row_base = cuda.local.array(row_fetches, index)
             row_at = cuda.local.array(row_fetches, index)
             row_limit = cuda.local.array(row_fetches, int32)
-            for x in range(row_fetches):
-                m = int32(first_row + lane_row + x * apart)
-                line = divide(m, class_cols)
-                row_j[x] = int32(m - line * class_cols)
-                image = divide(line, class_rows)
-                i = int32(line - image * class_rows)
-                row_i[x] = i if m < pixels else int32(_NOWHERE)
-                pixel = index(index(index(image) * out_rows + i) * out_cols + row_j[x])
-                row_base[x] = index(pixel * out_channels + int32(group * group_out + lane_depth))
         else:
             deep = divide(thread, int32(rows))
             pixel_row = int32(thread - deep * rows)
-            m = int32(first_row + pixel_row)
-            line = divide(m, class_cols)
-            one_j = int32(m - line * class_cols)
-            image = divide(line, class_rows)
-            i = int32(line - image * class_rows)
-            one_i = i if m < pixels else int32(_NOWHERE)
-            plane = index(index(image) * out_channels + int32(group * group_out + deep))
-            one_base = index(index(plane * out_rows + i) * out_cols + one_j)
             plane_size = index(index(out_rows) * out_cols)
             one_at = index(0)
             one_limit = int32(0)
@@ -241,26 +237,26 @@ def make(variant: TiledVariant) -> Any:
                     row_shift = read(table, int32(tap_at + tables.ROW_SHIFT))
                     col_shift = read(table, int32(tap_at + tables.COL_SHIFT))
                     tap_at = int32(tap_at + tables.TAP_SIZE)
+                    shift = int32(row_shift * out_cols + col_shift)
                     if channels_last:
-                        shift = index(index(int32(row_shift * out_cols + col_shift)) * out_channels)
+                        to_lane = index(index(index(shift) * out_channels) + lane_depth)
                         for x in range(row_fetches):
-                            reaches = uint32(int32(row_i[x] + row_shift)) < uint32(
+                            pixel = int32(lane_row + x * apart)
+                            reaches = uint32(int32(pixel_rows[pixel] + row_shift)) < uint32(
                                 out_rows
-                            ) and uint32(int32(row_j[x] + col_shift)) < uint32(out_cols)
+                            ) and uint32(int32(pixel_cols[pixel] + col_shift)) < uint32(out_cols)
                             row_limit[x] = group_out if reaches else int32(0)
-                            row_at[x] = index(row_base[x] + shift)
+                            row_at[x] = index(bases[pixel] + to_lane)
                     else:
-                        reaches = uint32(int32(one_i + row_shift)) < uint32(out_rows) and uint32(
-                            int32(one_j + col_shift)
-                        ) < uint32(out_cols)
+                        reaches = uint32(int32(pixel_rows[pixel_row] + row_shift)) < uint32(
+                            out_rows
+                        ) and uint32(int32(pixel_cols[pixel_row] + col_shift)) < uint32(out_cols)
                         one_limit = group_out if reaches else int32(0)
-                        one_at = index(one_base + int32(row_shift * out_cols + col_shift))
+                        one_at = index(bases[pixel_row] + shift + index(deep * plane_size))
                     for x in range(col_fetches):
                         channel = int32(first_col + lane_row + x * apart)
                         line_of = index(index(tap) * group_in + channel)
-                        col_at[x] = index(
-                            line_of * out_channels + int32(group * group_out + lane_depth)
-                        )
+                        col_at[x] = index(line_of * out_channels + int32(first_out + lane_depth))
                 if channels_last:
                     for x in range(row_fetches):
                         left = int32(row_limit[x] - int32(done + lane_depth))
@@ -330,9 +326,6 @@ def make(variant: TiledVariant) -> Any:
             for i in range(thread_rows):
                 row = int32((i // neighbours) * row_step + i % neighbours + row_lane)
                 origin = origins[row]
-                m = int32(first_row + row)
-                line = divide(m, class_cols)
-                image = divide(line, class_rows)
                 for j in range(thread_cols):
                     channel = int32((j // neighbours) * col_step + j % neighbours + col_lane)
                     channel = int32(first_col + channel)
@@ -344,9 +337,9 @@ def make(variant: TiledVariant) -> Any:
                                 gradient,
                                 weights,
                                 table,
-                                image,
-                                int32(line - image * class_rows),
-                                int32(m - line * class_cols),
+                                bases[row],
+                                pixel_rows[row],
+                                pixel_cols[row],
                                 group,
                                 channel,
                                 here,
