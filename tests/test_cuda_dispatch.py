@@ -20,6 +20,7 @@ from numba_gradops import (
 from numba_gradops._warmup import dtype_named
 
 
+@pytest.mark.nvvm
 def test_host_arrays_are_copied_computed_and_come_back_as_numpy(driver):
     driver.execute = emulator()
     result = pool(gradient(), device="cuda")
@@ -37,6 +38,7 @@ def driver_tables():
     return {address for kept in _launch._tables.values() for address, _ in kept.values()}
 
 
+@pytest.mark.nvvm
 def test_host_arrays_of_any_layout_and_out_are_served(driver):
     driver.execute = emulator()
     expected = pool(gradient())
@@ -46,6 +48,7 @@ def test_host_arrays_of_any_layout_and_out_are_served(driver):
     assert (out == expected).all()
 
 
+@pytest.mark.nvvm
 @pytest.mark.parametrize("name", ["float64", "int32", "int64", "float16", "bfloat16"])
 def test_every_dtype_reaches_the_device(name, driver):
     driver.execute = emulator()
@@ -55,6 +58,7 @@ def test_every_dtype_reaches_the_device(name, driver):
     assert (result == pool(array)).all()
 
 
+@pytest.mark.nvvm
 def test_device_arrays_are_computed_on_the_device_and_nothing_waits(driver):
     driver.execute = emulator()
     given = FakeArray(driver, gradient(), stream=7)
@@ -94,6 +98,7 @@ def test_tables_do_not_fill_the_device(driver, monkeypatch):
     assert kept
 
 
+@pytest.mark.nvvm
 def test_out_is_written_in_place_and_returned(driver):
     driver.execute = emulator()
     given = FakeArray(driver, gradient())
@@ -102,6 +107,7 @@ def test_out_is_written_in_place_and_returned(driver):
     assert (out.to_host() == pool(gradient())).all()
 
 
+@pytest.mark.nvvm
 def test_arrays_that_are_not_aligned_take_the_scalar_kernel(driver):
     driver.execute = emulator()
     given = FakeArray(driver, gradient(), offset=4)
@@ -225,6 +231,7 @@ def test_an_empty_result_needs_no_launch(driver):
     assert not driver.launches
 
 
+@pytest.mark.nvvm
 def test_an_empty_filter_gives_zeros(driver):
     driver.execute = emulator()
     result = conv2d_backprop_input(
@@ -238,6 +245,7 @@ def test_an_empty_filter_gives_zeros(driver):
     assert (result == np.zeros((1, 4, 4, 2))).all()
 
 
+@pytest.mark.nvvm
 def test_the_selftest_runs_on_a_device(driver, capsys, monkeypatch):
     driver.execute = emulator()
     monkeypatch.setattr(_selftest._dtypes, "CONV2D", ("float32",))

@@ -49,6 +49,7 @@ class Tensor(FakeArray):
 Tensor.dtype = None
 
 
+@pytest.mark.nvvm
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])
 def test_pytorch_tensors_give_a_tensor_on_their_current_stream(name, driver, monkeypatch):
     driver.execute = emulator()
@@ -113,6 +114,7 @@ def cupy(driver, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=cuda, empty=empty))
 
 
+@pytest.mark.nvvm
 @pytest.mark.usefixtures("cupy")
 def test_cupy_arrays_give_one_on_the_current_stream_of_their_device(driver):
     driver.execute = emulator()
@@ -125,6 +127,7 @@ def test_cupy_arrays_give_one_on_the_current_stream_of_their_device(driver):
     assert not waits
 
 
+@pytest.mark.nvvm
 @pytest.mark.usefixtures("cupy")
 def test_out_of_cupy_is_written_in_place_and_views_are_refused(driver):
     driver.execute = emulator()
@@ -137,6 +140,7 @@ def test_out_of_cupy_is_written_in_place_and_views_are_refused(driver):
         pool(array)
 
 
+@pytest.mark.nvvm
 @pytest.mark.usefixtures("cupy")
 def test_arrays_of_two_libraries_wait_for_each_other_on_the_device(driver):
     driver.execute = emulator()
@@ -193,6 +197,7 @@ def jax(driver, monkeypatch):
     return taken
 
 
+@pytest.mark.nvvm
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "int64"])
 def test_jax_arrays_give_one_that_is_complete(name, driver, jax):
     driver.execute = emulator()

@@ -8,6 +8,8 @@ from strategies import convolutions, poolings
 
 from numba_gradops import _reference, conv2d_backprop_input, fractional_avg_pool_grad
 
+pytestmark = pytest.mark.nvvm
+
 
 @pytest.fixture
 def device(driver):
