@@ -191,6 +191,12 @@ def loads(dtype: str, count: int, register: str, constant: bool = True) -> Intri
     return load
 
 
+def _constant_number(builder: ir.IRBuilder, element: _Element, address: Value, at: Value) -> Value:
+    value = builder.load(_pointer(builder, address, at, element.llvm, 1))
+    value.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return value
+
+
 @cache
 def reads(dtype: str) -> Intrinsic:
     """Make ``read(address, at)``: a number of a constant table.
@@ -202,14 +208,75 @@ def reads(dtype: str) -> Intrinsic:
     @_intrinsic
     def read(typing_context: Any, address: Any, at: Any) -> Any:
         def codegen(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
-            address, at = arguments
-            value = builder.load(_pointer(builder, address, at, element.llvm, 1))
-            value.set_metadata("invariant.load", builder.module.add_metadata([]))
-            return value
+            return _constant_number(builder, element, *arguments)
 
         return signature(_REGISTERS[dtype][0], address, at), codegen
 
     return read
+
+
+def fields(dtype: str) -> Intrinsic:
+    """Make ``field(address, entry, place)``: the number at a place of a constant table's entry."""
+    element = _ELEMENTS[dtype]
+
+    @_intrinsic
+    def field(typing_context: Any, address: Any, entry: Any, place: Any) -> Any:
+        def codegen(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+            address, entry, place = arguments
+            return _constant_number(builder, element, address, builder.add(entry, place))
+
+        return signature(_REGISTERS[dtype][0], address, types.int32, types.int32), codegen
+
+    return field
+
+
+def _resized(builder: ir.IRBuilder, value: Value, kind: ir.Type) -> Value:
+    """Turn a signed integer into one of another width."""
+    if value.type.width > kind.width:
+        return builder.trunc(value, kind)
+    return builder.sext(value, kind) if value.type.width < kind.width else value
+
+
+@cache
+def flats(bits: int) -> Intrinsic:
+    """Make ``flat(outer, size, inner)``: ``outer * size + inner`` in int32 or int64.
+
+    The step from positions along two axes to one. As operators and conversions, Numba would take
+    longer over these than over all the rest of a kernel.
+    """
+    kind, llvm = (types.int64, _I64) if bits == 64 else (types.int32, _I32)
+
+    @_intrinsic
+    def flat(typing_context: Any, outer: Any, size: Any, inner: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+            outer, size, inner = (_resized(builder, each, llvm) for each in arguments)
+            return builder.add(builder.mul(outer, size), inner)
+
+        return signature(kind, outer, size, inner), codegen
+
+    return flat
+
+
+@_intrinsic
+def inside(typing_context: Any, at: Any, shift: Any, limit: Any) -> Any:
+    """Tell whether ``0 <= at + shift < limit``, all int32: one comparison without signs."""
+
+    def codegen(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        at, shift, limit = arguments
+        return builder.icmp_unsigned("<", builder.add(at, shift), limit)
+
+    kind = types.int32
+    return signature(types.boolean, kind, kind, kind), codegen
+
+
+@_intrinsic
+def remainder(typing_context: Any, a: Any, b: Any) -> Any:
+    """Give what `divide` leaves."""
+
+    def codegen(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        return builder.urem(*arguments)
+
+    return signature(types.int32, types.int32, types.int32), codegen
 
 
 @_intrinsic

@@ -37,7 +37,8 @@ TAP, ROW_SHIFT, COL_SHIFT = range(3)
 TAP_SIZE = len(TAP_FIELDS)
 
 read = _intrinsics.reads("int32")
-divide = _intrinsics.divide
+field = _intrinsics.fields("int32")
+divide, remainder, inside = _intrinsics.divide, _intrinsics.remainder, _intrinsics.inside
 
 
 @helper
@@ -47,7 +48,7 @@ def class_of(table: Any, tile: Any) -> Any:
     high = read(table, CLASSES)
     while int32(high - low) > 1:
         middle = int32((low + high) >> 1)
-        if read(table, int32(HEADER + middle * CLASS_SIZE + FIRST_TILE)) <= tile:
+        if field(table, int32(middle * CLASS_SIZE), HEADER + FIRST_TILE) <= tile:
             low = middle
         else:
             high = middle
@@ -57,17 +58,17 @@ def class_of(table: Any, tile: Any) -> Any:
 @helper
 def first_tap(table: Any, here: Any) -> Any:
     """Find where in the table the taps of a class start."""
-    begin = read(table, int32(here + TAP_BEGIN))
+    begin = field(table, here, TAP_BEGIN)
     return int32(read(table, FIRST_TAP) + begin * TAP_SIZE)
 
 
 @helper
 def row_of(table: Any, here: Any, i: Any) -> Any:
     """Find the row of the i-th row of a class in the image."""
-    return int32(read(table, int32(here + LEAD_ROW)) + i * read(table, ROW_STRIDE))
+    return int32(field(table, here, LEAD_ROW) + i * read(table, ROW_STRIDE))
 
 
 @helper
 def col_of(table: Any, here: Any, j: Any) -> Any:
     """Find the column of the j-th column of a class in the image."""
-    return int32(read(table, int32(here + LEAD_COL)) + j * read(table, COL_STRIDE))
+    return int32(field(table, here, LEAD_COL) + j * read(table, COL_STRIDE))

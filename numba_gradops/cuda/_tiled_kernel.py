@@ -22,9 +22,9 @@ from . import _intrinsics
 from . import _tables as tables
 from ._conv2d_plan import TiledVariant
 from ._helpers import helper
-from ._tables import class_of, divide, read
+from ._tables import class_of, divide, field, inside, read, remainder
 
-int32, int64, uint32 = types.int32, types.int64, types.uint32
+int32, int64 = types.int32, types.int64
 
 # Numbers between the rows of a tile in shared memory: the neighbours that a thread stores one
 # below the other then lie in different banks.
@@ -39,6 +39,7 @@ def make(variant: TiledVariant) -> Any:
     register = _intrinsics.accumulator(dtype)
     number = _intrinsics.register_type(register)
     index = int64 if variant.wide else int32
+    flat, short_flat = _intrinsics.flats(64 if variant.wide else 32), _intrinsics.flats(32)
     vector = variant.vector
     neighbours = 2 if register == "float64" else 4
     repairs = register != "int32"
@@ -110,25 +111,23 @@ def make(variant: TiledVariant) -> Any:
         first = int32(group * group_out)
         total = zero()[0]
         tap_at = tables.first_tap(table, here)
-        for _ in range(read(table, int32(here + tables.TAPS))):
-            row_shift = read(table, int32(tap_at + tables.ROW_SHIFT))
-            col_shift = read(table, int32(tap_at + tables.COL_SHIFT))
-            if uint32(int32(i + row_shift)) < uint32(out_rows) and uint32(
-                int32(j + col_shift)
-            ) < uint32(out_cols):
-                line = index(index(read(table, tap_at)) * group_in + channel)
-                from_weights = index(line * out_channels + first)
-                shift = int32(row_shift * out_cols + col_shift)
+        for _ in range(field(table, here, tables.TAPS)):
+            row_shift = field(table, tap_at, tables.ROW_SHIFT)
+            col_shift = field(table, tap_at, tables.COL_SHIFT)
+            if inside(i, row_shift, out_rows) and inside(j, col_shift, out_cols):
+                line = flat(read(table, tap_at), group_in, channel)
+                from_weights = flat(line, out_channels, first)
+                shift = short_flat(row_shift, out_cols, col_shift)
                 if channels_last:
-                    source = index(base + index(index(shift) * out_channels))
+                    source = flat(shift, out_channels, base)
                     step = index(1)
                 else:
                     source = index(base + shift)
-                    step = index(index(out_rows) * out_cols)
+                    step = flat(out_rows, out_cols, 0)
                 k = int32(0)
                 while k < group_out and total == total:  # noqa: PLR0124 - a NaN stays one
-                    one = load(gradient, index(source + index(k * step)))
-                    total = dot(total, one, load(weights, index(from_weights + k)))
+                    one = load(gradient, flat(k, step, source))
+                    total = dot(total, one, load(weights, flat(k, 1, from_weights)))
                     k = int32(k + 1)
             tap_at = int32(tap_at + tables.TAP_SIZE)
         return total
@@ -162,19 +161,19 @@ def make(variant: TiledVariant) -> Any:
 
         col_tiles = read(table, tables.COL_TILES)
         group_tile = divide(block, col_tiles)
-        first_col = int32((block - group_tile * col_tiles) * cols)
+        first_col = int32(remainder(block, col_tiles) * cols)
         tile_index = divide(group_tile, groups)
-        group = int32(group_tile - tile_index * groups)
+        group = remainder(group_tile, groups)
         here = class_of(table, tile_index)
-        class_rows = read(table, int32(here + tables.CLASS_ROWS))
-        class_cols = read(table, int32(here + tables.CLASS_COLS))
-        first_row = int32((tile_index - read(table, int32(here + tables.FIRST_TILE))) * rows)
-        pixels = read(table, int32(here + tables.PIXELS))
-        taps = read(table, int32(here + tables.TAPS))
+        class_rows = field(table, here, tables.CLASS_ROWS)
+        class_cols = field(table, here, tables.CLASS_COLS)
+        first_row = int32((tile_index - field(table, here, tables.FIRST_TILE)) * rows)
+        pixels = field(table, here, tables.PIXELS)
+        taps = field(table, here, tables.TAPS)
         first_tap = tables.first_tap(table, here)
 
         # Where the pixels lie.
-        first_out = int32(group * group_out)
+        first_in, first_out = int32(group * group_in), int32(group * group_out)
         at = thread
         while at < rows:
             m = int32(first_row + at)
@@ -183,20 +182,20 @@ def make(variant: TiledVariant) -> Any:
             i, j = int32(_NOWHERE), int32(0)
             if m < pixels:
                 line = divide(m, class_cols)
-                j = int32(m - line * class_cols)
+                j = remainder(m, class_cols)
                 image = divide(line, class_rows)
-                i = int32(line - image * class_rows)
+                i = remainder(line, class_rows)
                 h, w = tables.row_of(table, here, i), tables.col_of(table, here, j)
                 if channels_last:
-                    pixel = index(index(index(image) * in_rows + h) * in_cols + w)
-                    origin = index(pixel * channels + int32(group * group_in))
-                    pixel = index(index(index(image) * out_rows + i) * out_cols + j)
-                    base = index(pixel * out_channels + first_out)
+                    pixel = flat(flat(image, in_rows, h), in_cols, w)
+                    origin = flat(pixel, channels, first_in)
+                    pixel = flat(flat(image, out_rows, i), out_cols, j)
+                    base = flat(pixel, out_channels, first_out)
                 else:
-                    plane = index(index(image) * channels + int32(group * group_in))
-                    origin = index(index(plane * in_rows + h) * in_cols + w)
-                    plane = index(index(image) * out_channels + first_out)
-                    base = index(index(plane * out_rows + i) * out_cols + j)
+                    plane = flat(image, channels, first_in)
+                    origin = flat(flat(plane, in_rows, h), in_cols, w)
+                    plane = flat(image, out_channels, first_out)
+                    base = flat(flat(plane, out_rows, i), out_cols, j)
             origins[at] = origin
             bases[at] = base
             pixel_rows[at] = i
@@ -206,22 +205,25 @@ def make(variant: TiledVariant) -> Any:
 
         # What this thread fetches of every slice.
         lane_row = divide(thread, int32(side))
-        lane_depth = int32((thread - lane_row * side) * neighbours)
+        lane_depth = int32(remainder(thread, int32(side)) * neighbours)
+        first_lane = int32(first_col + lane_row)
+        row_place = short_flat(lane_depth, row_pitch, lane_row)
+        col_place = short_flat(lane_depth, col_pitch, lane_row)
         if channels_last:
             row_at = cuda.local.array(row_fetches, index)
             row_limit = cuda.local.array(row_fetches, int32)
         else:
             deep = divide(thread, int32(rows))
-            pixel_row = int32(thread - deep * rows)
-            plane_size = index(index(out_rows) * out_cols)
+            pixel_row = remainder(thread, int32(rows))
+            plane_size = flat(out_rows, out_cols, 0)
             one_at = index(0)
             one_limit = int32(0)
 
-        row_lane = int32(thread - divide(thread, int32(row_threads)) * row_threads)
+        row_lane = remainder(thread, int32(row_threads))
         col_lane = divide(thread, int32(row_threads))
         if channels_last:
             row_lane = divide(thread, int32(col_threads))
-            col_lane = int32(thread - row_lane * col_threads)
+            col_lane = remainder(thread, int32(col_threads))
         row_lane = int32(row_lane * neighbours)
         col_lane = int32(col_lane * neighbours)
 
@@ -234,29 +236,29 @@ def make(variant: TiledVariant) -> Any:
             if fetches:
                 if done == 0:  # a new tap
                     tap = read(table, tap_at)
-                    row_shift = read(table, int32(tap_at + tables.ROW_SHIFT))
-                    col_shift = read(table, int32(tap_at + tables.COL_SHIFT))
+                    row_shift = field(table, tap_at, tables.ROW_SHIFT)
+                    col_shift = field(table, tap_at, tables.COL_SHIFT)
                     tap_at = int32(tap_at + tables.TAP_SIZE)
-                    shift = int32(row_shift * out_cols + col_shift)
+                    shift = short_flat(row_shift, out_cols, col_shift)
                     if channels_last:
-                        to_lane = index(index(index(shift) * out_channels) + lane_depth)
+                        to_lane = flat(shift, out_channels, lane_depth)
                         for x in range(row_fetches):
-                            pixel = int32(lane_row + x * apart)
-                            reaches = uint32(int32(pixel_rows[pixel] + row_shift)) < uint32(
-                                out_rows
-                            ) and uint32(int32(pixel_cols[pixel] + col_shift)) < uint32(out_cols)
+                            pixel = short_flat(x, apart, lane_row)
+                            reaches = inside(pixel_rows[pixel], row_shift, out_rows) and inside(
+                                pixel_cols[pixel], col_shift, out_cols
+                            )
                             row_limit[x] = group_out if reaches else int32(0)
                             row_at[x] = index(bases[pixel] + to_lane)
                     else:
-                        reaches = uint32(int32(pixel_rows[pixel_row] + row_shift)) < uint32(
-                            out_rows
-                        ) and uint32(int32(pixel_cols[pixel_row] + col_shift)) < uint32(out_cols)
+                        reaches = inside(pixel_rows[pixel_row], row_shift, out_rows) and inside(
+                            pixel_cols[pixel_row], col_shift, out_cols
+                        )
                         one_limit = group_out if reaches else int32(0)
-                        one_at = index(bases[pixel_row] + shift + index(deep * plane_size))
+                        one_at = flat(deep, plane_size, bases[pixel_row] + shift)
                     for x in range(col_fetches):
-                        channel = int32(first_col + lane_row + x * apart)
-                        line_of = index(index(tap) * group_in + channel)
-                        col_at[x] = index(line_of * out_channels + int32(first_out + lane_depth))
+                        channel = short_flat(x, apart, first_lane)
+                        line_of = flat(tap, group_in, channel)
+                        col_at[x] = flat(line_of, out_channels, first_out + lane_depth)
                 if channels_last:
                     for x in range(row_fetches):
                         left = int32(row_limit[x] - int32(done + lane_depth))
@@ -265,11 +267,11 @@ def make(variant: TiledVariant) -> Any:
                 else:
                     for x in range(deep_fetches):
                         left = int32(one_limit - int32(done + deep + x * deep_apart))
-                        spot = index(one_at + index(x * deep_apart) * plane_size)
+                        spot = flat(x * deep_apart, plane_size, one_at)
                         fetch_one(staged_rows, x, gradient, spot, left)
-                    one_at = index(one_at + index(depth) * plane_size)
+                    one_at = flat(depth, plane_size, one_at)
                 for x in range(col_fetches):
-                    channel = int32(first_col + lane_row + x * apart)
+                    channel = short_flat(x, apart, first_lane)
                     left = int32(group_out - int32(done + lane_depth))
                     left = left if channel < group_in else int32(0)
                     fetch(staged_cols, x * neighbours, weights, col_at[x], left)
@@ -281,56 +283,57 @@ def make(variant: TiledVariant) -> Any:
                 multiply(
                     sums,
                     row_tile,
-                    int32(half * row_slice + row_lane),
+                    short_flat(half, row_slice, row_lane),
                     col_tile,
-                    int32(half * col_slice + col_lane),
+                    short_flat(half, col_slice, col_lane),
                 )
                 half = int32(half ^ 1)
             if fetches:
                 if channels_last:
                     for x in range(row_fetches):
-                        spot = int32(half * row_slice + lane_depth * row_pitch)
-                        spot = int32(spot + lane_row + x * apart)
+                        spot = short_flat(half, row_slice, row_place)
+                        spot = short_flat(x, apart, spot)
                         place_rows(row_tile, spot, staged_rows, x * neighbours)
                 else:
                     for x in range(deep_fetches):
-                        spot = int32(half * row_slice + int32(deep + x * deep_apart) * row_pitch)
-                        place_one(row_tile, int32(spot + pixel_row), staged_rows, x)
+                        spot = short_flat(half, row_slice, pixel_row)
+                        spot = short_flat(short_flat(x, deep_apart, deep), row_pitch, spot)
+                        place_one(row_tile, spot, staged_rows, x)
                 for x in range(col_fetches):
-                    spot = int32(half * col_slice + lane_depth * col_pitch)
-                    spot = int32(spot + lane_row + x * apart)
+                    spot = short_flat(half, col_slice, col_place)
+                    spot = short_flat(x, apart, spot)
                     place_cols(col_tile, spot, staged_cols, x * neighbours)
             cuda.syncthreads()
 
-        channel_step = index(1) if channels_last else index(index(in_rows) * in_cols)
+        channel_step = index(1) if channels_last else flat(in_rows, in_cols, 0)
         has_nan = False
         for i in range(thread_rows):
-            origin = origins[int32((i // neighbours) * row_step + i % neighbours + row_lane)]
+            origin = origins[short_flat(i // neighbours, row_step, i % neighbours + row_lane)]
             if origin >= 0:
                 if channels_last and vector:
                     for j in range(thread_cols // neighbours):
-                        channel = int32(first_col + j * col_step + col_lane)
+                        channel = short_flat(j, col_step, first_col + col_lane)
                         if channel < group_in:
                             spot = index(origin + channel)
                             nan = save(result, spot, sums, i * thread_cols + j * neighbours)
                             has_nan = has_nan or nan
                 else:
                     for j in range(thread_cols):
-                        channel = int32((j // neighbours) * col_step + j % neighbours + col_lane)
-                        channel = int32(first_col + channel)
+                        channel = short_flat(j // neighbours, col_step, first_col + col_lane)
+                        channel = int32(channel + j % neighbours)
                         if channel < group_in:
-                            spot = index(origin + index(channel) * channel_step)
+                            spot = flat(channel, channel_step, origin)
                             nan = save_one(result, spot, sums, i * thread_cols + j)
                             has_nan = has_nan or nan
         if repairs and has_nan:
             for i in range(thread_rows):
-                row = int32((i // neighbours) * row_step + i % neighbours + row_lane)
+                row = short_flat(i // neighbours, row_step, i % neighbours + row_lane)
                 origin = origins[row]
                 for j in range(thread_cols):
-                    channel = int32((j // neighbours) * col_step + j % neighbours + col_lane)
-                    channel = int32(first_col + channel)
+                    channel = short_flat(j // neighbours, col_step, first_col + col_lane)
+                    channel = int32(channel + j % neighbours)
                     if origin >= 0 and channel < group_in:
-                        spot = index(origin + index(channel) * channel_step)
+                        spot = flat(channel, channel_step, origin)
                         number_there = load_result(result, spot)[0]
                         if number_there != number_there:  # noqa: PLR0124 - NaN
                             total = exact(
