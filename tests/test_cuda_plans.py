@@ -161,6 +161,60 @@ def test_64_bit_positions_from_two_to_the_31_elements_on() -> None:
         assert pool_launch(pool).variant.wide is wide
 
 
+def shaped(*shape: int) -> Any:
+    """Give an array of a shape that takes no memory."""
+    return np.broadcast_to(np.float32(0), shape)
+
+
+@pytest.mark.parametrize("channels", [1, 16])
+@pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
+def test_gradients_that_32_bit_tables_cannot_count_are_left_to_the_kernel_without(
+    channels: int, data_format: str
+) -> None:
+    """Padding makes a gradient larger than the result; weights of one tap have many channels."""
+
+    def variant(out: int, rows: int, cols: int, pads: tuple[int, int]) -> Any:
+        sizes = {"N": 1, "H": rows, "W": cols, "C": out}
+        sides = {"H": (pads[0], pads[0]), "W": (pads[1], pads[1])}
+        call = {
+            "input_sizes": tuple({"C": channels}.get(axis, 1) for axis in data_format),
+            "filter": shaped(1, 1, channels, out),
+            "out_backprop": shaped(*(sizes[axis] for axis in data_format)),
+            "strides": (1, 1, 1, 1),
+            "padding": tuple(sides.get(axis, (0, 0)) for axis in data_format),
+            "data_format": data_format,
+        }
+        return convolution_launch(call).variant
+
+    fits, beyond = 10_000, 50_000
+    for out, pads, has_table in (
+        (2, (fits, fits), True),
+        (2, (beyond, beyond), False),
+        (2, (2**28, 0), False),
+        (2**30 - 1, (0, 0), True),
+        (2**30, (0, 0), False),
+    ):
+        found = variant(out, 2 * pads[0] + 1, 2 * pads[1] + 1, pads)
+        assert isinstance(found, _conv2d_plan.AnyVariant) is not has_table
+
+
+def test_poolings_count_in_64_bits_where_rows_or_tables_need_them() -> None:
+    """A thread's next row may be twice as far as the last one."""
+    for batch, wide in ((2**30 - 2**10, False), (2**30, True)):
+        call = {
+            "orig_input_tensor_shape": (batch, 1, 1, 1),
+            "out_backprop": shaped(batch, 1, 1, 1),
+            "row_pooling_sequence": [0, 1],
+            "col_pooling_sequence": [0, 1],
+        }
+        launch = pool_launch(call)
+        header = _pool_plan.Header(*launch.table[: len(_pool_plan.Header._fields)].tolist())
+        rows_at_once = launch.block >> header.row_lanes
+        last = header.rows + header.row_units * rows_at_once
+        assert launch.variant.wide is wide
+        assert wide or last < 2**31
+
+
 @pytest.mark.parametrize("legal", [True, False])
 def test_tables_hold_each_cell_of_a_pooling_once(legal: bool) -> None:
     @given(call=poolings(dtypes=("float32",), legal=legal))

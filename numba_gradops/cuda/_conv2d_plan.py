@@ -64,6 +64,9 @@ THREADS = 256
 _MOST_CLASSES = 4096
 _MOST_TAPS = 2**15
 _MOST_BLOCKS = 2**30
+# Kernels with tables count rows and channels in 32 bits, and add a few to the last channel.
+MOST_ROWS = 2**28
+_MOST_CHANNELS = 2**30
 
 CLASS_FIELDS = ("lead_row", "lead_col", "rows", "cols", "taps", "first_tap", "first_tile", "pixels")
 TAP_FIELDS = ("tap", "row_shift", "col_shift", "unused")
@@ -173,8 +176,12 @@ def _tables(geometry: Conv2D, items: int, per_block: int) -> tuple[int, list[int
 
 
 def _has_tables(geometry: Conv2D) -> bool:
-    """Tell whether tables stay small, and everything counted in them below 2**31."""
+    """Tell whether tables stay small, and everything counted in them below 2**31.
+
+    Padding can make a gradient of few channels as large as it likes, whatever the result.
+    """
     rows, cols = geometry.rows, geometry.cols
+    most_rows = max(rows.input, rows.output)
     classes = min(rows.stride, rows.input) * min(cols.stride, cols.input)
     pixels = geometry.batch * rows.input * cols.input
     # The direct kernels count threads of pixels, with some channels each.
@@ -185,6 +192,9 @@ def _has_tables(geometry: Conv2D) -> bool:
         and rows.window * cols.window <= _MOST_TAPS
         and items < INT32_LIMIT // 2
         and max(rows.stride, cols.stride) < INT32_LIMIT
+        and most_rows < MOST_ROWS
+        and most_rows * cols.output < INT32_LIMIT // 2
+        and max(geometry.channels, geometry.out_channels) < _MOST_CHANNELS
     )
 
 

@@ -148,7 +148,13 @@ def _plan(
 ) -> Launch:
     batch, height, width, depth = geometry.input_sizes
     cell_rows, cell_cols = geometry.rows.first.size, geometry.cols.first.size
-    most = max(math.prod(geometry.input_sizes), batch * cell_rows * cell_cols * depth)
+    parts = (tables.rows, tables.row_cells, tables.cols, tables.col_cells)
+    most = max(
+        math.prod(geometry.input_sizes),
+        batch * cell_rows * cell_cols * depth,
+        2 * (batch * height + THREADS),  # a thread looks for its next row behind the last one
+        len(Header._fields) + sum(part.size for part in parts),
+    )
     if wide is None:
         wide = most >= INT32_LIMIT
     vector = min(_VECTOR_BYTES // size, 8 if tables.cells == ONE_CELL else 4)
@@ -164,7 +170,7 @@ def _plan(
     units = min(ceil_div(batch * height, rows_at_once), max(1, _MOST_BLOCKS // chunks))
     start = len(Header._fields)
     starts = [start]
-    for part in (tables.rows, tables.row_cells, tables.cols):
+    for part in parts[:-1]:
         starts.append(starts[-1] + part.size)
     divide = division(pixel_vectors) if pixel_vectors < INT32_LIMIT else (0, 0)
     header = Header(
@@ -180,14 +186,13 @@ def _plan(
         units,
         *starts,
     )
-    parts = [header, tables.rows, tables.row_cells, tables.cols, tables.col_cells]
     return Launch(
         PoolVariant(dtype, tables.cells, vector, wide),
         chunks * units,
         THREADS,
         0,
         (GRADIENT, RESULT, TABLE),
-        table(parts, wide),
+        table([header, *parts], wide),
     )
 
 

@@ -20,7 +20,7 @@ from numba.cuda import types
 
 from . import _intrinsics
 from . import _tables as tables
-from ._conv2d_plan import TiledVariant
+from ._conv2d_plan import MOST_ROWS, TiledVariant
 from ._helpers import helper
 from ._tables import class_of, divide, field, inside, read, remainder
 
@@ -30,7 +30,7 @@ int32, int64 = types.int32, types.int64
 # below the other then lie in different banks.
 _PAD = 4
 # A row that no tap reaches.
-_NOWHERE = -(2**28)
+_NOWHERE = -MOST_ROWS
 
 
 def make(variant: TiledVariant) -> Any:
