@@ -7,6 +7,7 @@ tried, from the public function to the bits of the result.
 from __future__ import annotations
 
 import types
+import weakref
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -38,6 +39,8 @@ class FakeDriver(types.ModuleType):
         self.launches: list[Launch] = []
         self.functions: list[Any] = []
         self.pools = True
+        self.is_done = True  # what events say
+        self.uploads: list[tuple[int, weakref.ref[np.ndarray]]] = []
         self.largest = 2**28
         self._next = dict.fromkeys(range(devices), 0x1000)
 
@@ -95,7 +98,14 @@ class FakeDriver(types.ModuleType):
     def upload(self, address: int, array: np.ndarray, stream: int) -> None:
         assert array.flags.c_contiguous
         self.log.append(("upload", stream))
+        self.uploads.append((stream, weakref.ref(array)))
         self.bytes_at(address, array.nbytes)[:] = np.frombuffer(array.tobytes(), np.uint8)
+
+    def finish_uploads(self, stream: int) -> None:
+        """Do what a stream may do late: read the host's arrays."""
+        for of, array in self.uploads:
+            assert of != stream or array() is not None, "freed before the stream had copied it"
+        self.uploads = [upload for upload in self.uploads if upload[0] != stream]
 
     def download(self, array: np.ndarray, address: int, stream: int) -> None:
         assert array.flags.c_contiguous
@@ -108,6 +118,7 @@ class FakeDriver(types.ModuleType):
 
     def synchronize(self, stream: int) -> None:
         self.log.append(("synchronize", stream))
+        self.finish_uploads(stream)
 
     def synchronize_all(self) -> None:
         self.log.append(("synchronize all",))
@@ -119,8 +130,10 @@ class FakeDriver(types.ModuleType):
         self.log.append(("record", stream))
         return ("event", stream)
 
-    def has_happened(self, event: Any) -> bool:  # noqa: ARG002 - as the driver's
-        return True
+    def has_happened(self, event: Any) -> bool:
+        if self.is_done:
+            self.finish_uploads(event[1])
+        return self.is_done
 
     def load(self, image: Any, name: str) -> int:  # noqa: ARG002 - as the driver's
         self.functions.append(image)

@@ -3,7 +3,10 @@
 With a made-up driver, so that all of it runs without a GPU, and most without numba-cuda.
 """
 
+import itertools
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -69,6 +72,39 @@ def test_device_arrays_are_computed_on_the_device_and_nothing_waits(driver):
     assert ("download", 7) not in driver.log
     assert not [entry for entry in driver.log if entry[0].startswith("synchronize")]
     assert {entry[1] for entry in driver.log} == {7}
+
+
+def test_a_table_on_its_way_to_the_device_is_not_freed(driver):
+    from numba_gradops.cuda import _launch
+
+    driver.is_done = False
+    given = FakeArray(driver, np.ones((1, 1, 1, 1), F32), stream=7)
+    for size in range(10, 20):  # each with a table of its own
+        fractional_avg_pool_grad([1, size, 1, 1], given, [0, size], [0, 1])
+    tables = [owner for _, owner in _launch._borrowed if isinstance(owner, np.ndarray)]
+    assert len(tables) == 10
+    driver.is_done = True
+    pool(FakeArray(driver, gradient(), stream=7))
+    assert len(_launch._borrowed) < len(tables)
+
+
+def test_one_thread_at_a_time_asks_for_what_is_done(driver, monkeypatch):
+    """An event that has happened is destroyed: nobody may ask for it again."""
+    from numba_gradops.cuda import _launch
+
+    asked = []
+
+    def has_happened(event):
+        asked.append(event[1])
+        time.sleep(0.001)  # others come in between
+        return True
+
+    monkeypatch.setattr(driver, "record", lambda _: ("event", next(numbers)))
+    monkeypatch.setattr(driver, "has_happened", has_happened)
+    numbers = itertools.count()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: _launch.keep_until_done(object(), 7), range(64)))
+    assert len(set(asked)) == len(asked) == 63
 
 
 def test_a_table_that_is_used_again_stays_on_the_device(driver):

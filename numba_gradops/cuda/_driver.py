@@ -113,7 +113,10 @@ def free_on(stream: int, address: int) -> None:
 
 
 def upload(address: int, array: NDArray[Any], stream: int) -> None:
-    """Copy a contiguous array to the device; it may change as soon as this returns."""
+    """Copy a contiguous array to the device; it must stay until the stream has got there.
+
+    The driver may, but need not, copy it to memory of its own before this returns.
+    """
     _call(driver.cuMemcpyHtoDAsync, address, array.ctypes.data, array.nbytes, stream)
 
 

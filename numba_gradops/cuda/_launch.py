@@ -18,8 +18,9 @@ _functions: dict[tuple[Any, int], int] = {}
 _tables: dict[int, OrderedDict[int, tuple[int, Any]]] = {}
 # Tables used once. Identities of arrays that are gone do no harm: a table is kept a call earlier.
 _seen: deque[tuple[int, int]] = deque(maxlen=256)
-# What must not be freed before a launch is done.
+# What must not be freed before a stream has got there, each with the event that tells.
 _borrowed: deque[tuple[Any, Any]] = deque()
+_borrowed_lock = Lock()
 
 
 def _function(variant: Any, device: int) -> int:
@@ -83,10 +84,15 @@ def launch(plan: Launch, device: int, stream: int, addresses: dict[str, int]) ->
         _driver.launch(function, plan.grid, plan.block, plan.shared, stream, given)
         if table is None:
             _driver.free_on(stream, address)
+            keep_until_done(plan.table, stream)
 
 
 def keep_until_done(owner: Any, stream: int) -> None:
-    """Keep arrays alive whose library does not know that the stream uses them."""
-    while _borrowed and _driver.has_happened(_borrowed[0][0]):
-        _borrowed.popleft()
-    _borrowed.append((_driver.record(stream), owner))
+    """Keep arrays alive that a stream uses, where nobody else knows that it does."""
+    done = []
+    with _borrowed_lock:
+        # An event that has happened is gone: one thread alone may ask.
+        while _borrowed and _driver.has_happened(_borrowed[0][0]):
+            done.append(_borrowed.popleft())
+        _borrowed.append((_driver.record(stream), owner))
+    del done  # what frees an array may be anybody's code: not while others wait

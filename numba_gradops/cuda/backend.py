@@ -132,11 +132,13 @@ def _by_copies(plan: Any, arrays: dict[str, NDArray[Any]], device: int) -> None:
     stream = _driver.own_stream(device)
     result = arrays[RESULT]
     addresses: dict[str, int] = {}
+    sources = []  # stay until the stream has copied them
     try:
         for name, array in arrays.items():
             addresses[name] = _driver.allocate(max(array.nbytes, 1))
             if name != RESULT and array.size:
-                _driver.upload(addresses[name], np.ascontiguousarray(array), stream)
+                sources.append(np.ascontiguousarray(array))
+                _driver.upload(addresses[name], sources[-1], stream)
         _launch.launch(plan(aligned=True), device, stream, addresses)
         target = result if result.flags.c_contiguous else np.empty_like(result, order="C")
         _driver.download(target, addresses[RESULT], stream)
