@@ -60,8 +60,9 @@ def driver(monkeypatch):
     monkeypatch.setattr(_compile, "code", lambda variant, _: _compile.Code(variant, "kernel"))
     from numba_gradops.cuda import _arrays
 
-    def numba_empty(shape, dtype, device):
-        return FakeArray(fake, np.full(shape, -77).astype(dtype), device)
+    def numba_empty(shape, dtype, device, stream):
+        named = None if stream == LEGACY else stream
+        return FakeArray(fake, np.full(shape, -77).astype(dtype), device, named)
 
     monkeypatch.setattr(_arrays, "_numba_empty", numba_empty)
     yield fake

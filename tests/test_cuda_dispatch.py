@@ -72,6 +72,7 @@ def test_device_arrays_are_computed_on_the_device_and_nothing_waits(driver):
     assert ("download", 7) not in driver.log
     assert not [entry for entry in driver.log if entry[0].startswith("synchronize")]
     assert {entry[1] for entry in driver.log} == {7}
+    assert result.stream == 7, "whoever reads the result must know what to wait for"
 
 
 def test_a_table_on_its_way_to_the_device_is_not_freed(driver):

@@ -284,13 +284,16 @@ def _allocate(shape: tuple[int, ...], dtype: np.dtype[Any], like: DeviceArray) -
         device = (_dlpack.CUDA, like.device)
         made = _dlpack.Exporter(memory, memory.address, shape, dtype.name, device)
         return like._replace(address=memory.address, shape=shape, owner=made)
-    made = _numba_empty(shape, dtype, like.device)
+    made = _numba_empty(shape, dtype, like.device, like.stream)
     address = made.__cuda_array_interface__["data"][0] or 0
     return like._replace(address=address, shape=shape, owner=made, library="numba")
 
 
-def _numba_empty(shape: tuple[int, ...], dtype: np.dtype[Any], device: int) -> Any:
+def _numba_empty(shape: tuple[int, ...], dtype: np.dtype[Any], device: int, stream: int) -> Any:
+    """Allocate an array of Numba, whose interface names the stream that will write it."""
     from numba import cuda
 
     with cuda.gpus[device]:
-        return cuda.device_array(shape, dtype)
+        # Without a stream the array would promise to be complete for whoever reads it.
+        named = 0 if stream == LEGACY_STREAM else cuda.external_stream(stream)
+        return cuda.device_array(shape, dtype, stream=named)
