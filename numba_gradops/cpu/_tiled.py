@@ -40,7 +40,8 @@ _SEGMENT = 256
 _TILES = 16
 _FINISHED_BYTES = 2**16
 # Panels that are finished before they are copied to NCHW, at most: they share the tiles' tables.
-_PANELS = 8
+# They leave room for so many tiles: pixels side by side are copied in vectors.
+_PANELS, _FEW_TILES = 8, 8
 # Tasks in a call, at least, where it has that many tiles: to keep many threads busy to the end;
 # their gradients, at most: all stride classes read them from the second-level cache.
 _TASKS = 64
@@ -162,7 +163,10 @@ def plans(
                 return []
             if blocks and (not plain or blocks[0].padded):
                 reading, tile_groups = blocks
-        at_once = together if channels_last or space else min(together, _PANELS)
+        at_once = together
+        if not (channels_last or space):
+            fit = _FINISHED_BYTES // (_FEW_TILES * pixels * part.block * size)
+            at_once = max(1, min(together, _PANELS, fit))
         plan = loops.Plan(
             batch=batch,
             tiles=max(1, min(_TILES, _FINISHED_BYTES // (pixels * at_once * part.block * size))),
