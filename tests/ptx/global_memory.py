@@ -1,9 +1,9 @@
 """Global memory: the arrays of a launch, each far from the others, with every access checked.
 
 Arrays are used where they lie: a kernel writes into the caller's NumPy array. Each gets a range of
-virtual addresses of its own, a tebibyte from the next, so that a wrong index cannot meet another
-array by chance; the lowest bits of the address are the real ones, so alignment is as the caller
-made it.
+virtual addresses of its own, a tebibyte from the next, and lies in the middle of it, so that a
+wrong index cannot meet another array by chance; the lowest bits of the address are the real ones,
+so alignment is as the caller made it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Segment:
         self.number = number
         self.access = buffer.access
         self.bytes = array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
-        self.start = (number << _RANGE) + array.ctypes.data % _ALIGNMENT
+        self.start = (number << _RANGE) + (1 << _RANGE - 1) + array.ctypes.data % _ALIGNMENT
         self.stop = self.start + self.bytes.size
         self.grain = array.itemsize
         # Who wrote an element: 0 for nobody, else the thread's number plus 1. Only touched pages
