@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from fake_gpu import driver  # noqa: F401 - a fixture of several files
 from hypothesis import HealthCheck, settings
+from machine_speed import slowness  # noqa: F401
 from poison import poisoned
 
 from numba_gradops import _arrays, _spare

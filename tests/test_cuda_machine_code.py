@@ -127,13 +127,14 @@ def test_no_kernel_needs_more_registers_than_there_are(
         assert code.registers <= 64, "enough threads to hide the latency of memory"
 
 
-MOST_SECONDS = 3
+MOST_SECONDS = 3  # on a machine of usual speed
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", KERNELS)
-def test_no_kernel_takes_long_to_compile(name: str) -> None:
+def test_no_kernel_takes_long_to_compile(name: str, slowness: float) -> None:
     """In the best of up to three tries: what else the machine does is no fault of the kernel's."""
+    limit = slowness * MOST_SECONDS
     from numba_gradops.cuda import _compile, _kernels
 
     _compile.compile_kernel(KERNELS["pool float64"], (8, 0))  # what only the first one pays
@@ -143,6 +144,6 @@ def test_no_kernel_takes_long_to_compile(name: str) -> None:
         start = time.process_time()
         _compile.compile_kernel(KERNELS[name], (8, 0))
         taken.append(time.process_time() - start)
-        if taken[-1] < MOST_SECONDS:
+        if taken[-1] < limit:
             return
-    pytest.fail(f"compiling took {min(taken):.1f} s of a processor, at most {MOST_SECONDS} allowed")
+    pytest.fail(f"compiling took {min(taken):.1f} s of a processor, at most {limit:.1f} allowed")

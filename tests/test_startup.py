@@ -1,8 +1,7 @@
 """What the first moments of a process cost: the import, and first calls with and without a cache.
 
 Times are processor times, in the best of a few tries: what else the machine does counts little.
-How fast the machine compiles counts much: limits are for one on which Numba compiles `REFERENCE`,
-which has nothing of this package, in 4 seconds, and grow with it on slower ones.
+How fast the machine compiles counts much: limits grow with `slowness`.
 """
 
 import sys
@@ -64,32 +63,6 @@ CALL
 end = time.process_time()
 print(end - imported, end - start)
 """
-
-
-REFERENCE = """
-import time
-start = time.process_time()
-import numba
-import numpy as np
-@numba.njit
-def multiply(a, b, c):
-    for i in range(a.shape[0]):
-        for j in range(b.shape[1]):
-            total = 0.0
-            for k in range(a.shape[1]):
-                total += a[i, k] * b[k, j]
-            c[i, j] = total
-    return np.sort(c.ravel())[::-1].copy(), c.sum(axis=0), np.argmax(c)
-x = np.ones((8, 8))
-multiply(x, x, x.copy())
-print(time.process_time() - start)
-"""
-
-
-@pytest.fixture(scope="module")
-def slowness() -> float:
-    """Give how many times longer than in the limits this machine compiles, or 1."""
-    return max(1, min(float(run_plain(REFERENCE).stdout) for _ in range(2)) / 4)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
