@@ -34,11 +34,12 @@ def _status(name: str) -> int:
 
 
 def _main(kind: str, layer: str, algorithm: str, data_format: str) -> None:
+    # Not beside it: the folder of this file has a `cuda`, which is the name of a package too.
+    sys.path[0] = str(Path(__file__).parents[1])
+
     import numpy as np
 
     import numba_gradops
-
-    sys.path.insert(0, str(Path(__file__).parents[1]))
     from suites import layers
     from suites._allocator import free_at_once
 

@@ -45,8 +45,11 @@ if not cuda_problems():
         given = arguments if on_host else _to_device(arguments)
         call = partial(function, **given, device="cuda")
         out = call()
-        check(out if on_host else out.copy_to_host(), arguments, dtype)
-        return partial(call, out=out)
+        wrong = np.full(out.shape, _calls.WRONG, out.dtype)
+        call = partial(call, out=wrong if on_host else cuda.to_device(wrong))
+        result = call()
+        check(result if on_host else result.copy_to_host(), arguments, dtype)
+        return call
 
     class Convolution(Timed):
         """The layers of the comparison with TensorFlow and PyTorch, float32, NHWC."""
@@ -61,7 +64,7 @@ if not cuda_problems():
             self.call()
             cuda.synchronize()
 
-        time_layer.pretty_name = "convolution, layers of networks"
+        time_layer.pretty_name = "CUDA, convolution, layers of networks"
 
     class ConvolutionTypes(Timed):
         """Dtypes and layouts."""
@@ -77,7 +80,7 @@ if not cuda_problems():
             self.call()
             cuda.synchronize()
 
-        time_layer.pretty_name = "convolution, dtypes and layouts, resnet 28"
+        time_layer.pretty_name = "CUDA, convolution, dtypes and layouts, resnet 28"
 
     class Pooling(Timed):
         """The layers of the comparison with TensorFlow."""
@@ -92,7 +95,7 @@ if not cuda_problems():
             self.call()
             cuda.synchronize()
 
-        time_layer.pretty_name = "pooling, layers"
+        time_layer.pretty_name = "CUDA, pooling, layers and dtypes"
 
     class HostArrays(Timed):
         """Arrays on the host: copies there and back are part of the call."""
@@ -106,7 +109,7 @@ if not cuda_problems():
         def time_layer(self, *_: object) -> None:
             self.call()
 
-        time_layer.pretty_name = "convolution, arrays on the host"
+        time_layer.pretty_name = "CUDA, convolution, arrays on the host"
 
     class SmallCalls(Timed):
         """Calls whose time is that of checking, launching and waiting."""
@@ -122,4 +125,4 @@ if not cuda_problems():
             self.call()
             cuda.synchronize()
 
-        time_call.pretty_name = "small calls, launch and wait included"
+        time_call.pretty_name = "CUDA, small calls, launch and wait included"
