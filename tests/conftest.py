@@ -16,6 +16,11 @@ from fake_gpu import driver  # noqa: F401 - a fixture of several files
 from hypothesis import HealthCheck, settings
 from machine_speed import slowness  # noqa: F401
 from poison import poisoned
+from workers import (  # noqa: F401 - hooks
+    pytest_runtest_protocol,
+    pytest_sessionfinish,
+    pytest_testnodedown,
+)
 
 from numba_gradops import _arrays, _spare
 

@@ -189,6 +189,7 @@ def test_c26_empty_batch_keeps_its_dtype(dtype: str) -> None:
     assert result.dtype == dtype
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("sizes", [[1, 5, 5, 999999999999], [114078056, 179835296]])
 def test_c28_absurd_sizes_are_refused_at_once(sizes: list[int]) -> None:
     start = time.perf_counter()
@@ -204,6 +205,7 @@ def compilations() -> Iterator[list[Any]]:
         yield recorder.buffer
 
 
+@pytest.mark.alone
 def test_c32_second_call_of_a_long_kernel_takes_less_than_a_second() -> None:
     arguments = arguments_of("C32")
     numba_gradops.conv2d_backprop_input(**arguments)

@@ -309,6 +309,7 @@ for op in range(2):
     assert process.stdout + process.stderr == ""
 
 
+@pytest.mark.alone
 def test_n11_import_takes_little_on_top_of_numba() -> None:
     code = """
     import time

@@ -11,6 +11,8 @@ from processes import run_plain
 
 from numba_gradops.cpu import _threads
 
+pytestmark = pytest.mark.alone
+
 several = pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one thread only")
 
 # 80 calls of 0.06 GFLOP, on one thread and on two in turn, as best of a few windows: this test is

@@ -25,6 +25,7 @@ def least(call) -> float:
     return min(timeit.repeat(call, number=20, repeat=100)) / 20
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("call", [pool, convolve])
 def test_small_calls_take_no_longer_than_a_short_python_loop(call):
     """Measured 14 and 20 us beside 41 for the loop; a pooling took 130 when nothing was kept."""

@@ -76,6 +76,7 @@ def test_small_calls_do_not_start_threads_of_numba():
     run_plain(STATE + SMALL)
 
 
+@pytest.mark.alone
 def test_import_takes_less_than_50_ms_on_top_of_numba(slowness):
     assert min(float(run_plain(IMPORT).stdout) for _ in range(5)) < slowness * 0.05
 

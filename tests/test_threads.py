@@ -195,6 +195,7 @@ if __name__ == "__main__":
     subprocess.run([sys.executable, script], check=True, timeout=120)
 
 
+@pytest.mark.alone
 def test_calls_release_the_gil(rng):
     """A Python thread goes on while another one is inside a single long call."""
     weights = draw(rng, (5, 5, 64, 128), "f8")

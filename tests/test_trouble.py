@@ -8,6 +8,7 @@ from processes import run, run_plain
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and limits of POSIX")
 
 
+@pytest.mark.alone
 @posix
 def test_after_an_interrupt_in_a_long_call_the_next_one_is_right():
     code = """
