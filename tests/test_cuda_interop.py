@@ -228,3 +228,31 @@ def test_an_array_that_cannot_be_exported_is_a_type_error_that_says_why(driver, 
     monkeypatch.setattr(ArrayImpl, "__dlpack__", refuse)
     with pytest.raises(TypeError, match=r"out_backprop could not be read.*singular device"):
         pool(ArrayImpl(driver, gradient()))
+
+
+@pytest.mark.usefixtures("jax")
+@pytest.mark.parametrize(
+    ("code", "bits", "lanes", "named"),
+    [
+        (2, 8, 1, "type 2 of 8 bits"),
+        (0, 4, 1, "type 0 of 4 bits"),
+        (9, 8, 1, "type 9 of 8 bits"),
+        (2, 32, 4, "32 bits and 4 lanes"),
+        (5, 64, 1, "complex64"),
+        (6, 8, 1, "bool"),
+    ],
+)
+def test_a_type_that_only_dlpack_knows_is_named(driver, monkeypatch, code, bits, lanes, named):
+    from numba_gradops.cuda import _dlpack
+
+    export = ArrayImpl.__dlpack__
+
+    def export_another(self, **options):
+        capsule = export(self, **options)
+        address = _dlpack._get_pointer(capsule, b"dltensor")
+        _dlpack._Managed.from_address(address).tensor.dtype = _dlpack._DataType(code, bits, lanes)
+        return capsule
+
+    monkeypatch.setattr(ArrayImpl, "__dlpack__", export_another)
+    with pytest.raises(TypeError, match=f"out_backprop must .*{named}"):
+        pool(ArrayImpl(driver, gradient()))

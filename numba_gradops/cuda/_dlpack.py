@@ -8,12 +8,19 @@ from __future__ import annotations
 import ctypes
 from typing import Any, NamedTuple
 
-import numpy as np
-
 CUDA = 2  # kDLCUDA
 CUDA_MANAGED = 13  # kDLCUDAManaged
-_CODES = {"i": 0, "u": 1, "f": 2}
-_BFLOAT = 4  # kDLBfloat
+# Codes of DLDataTypeCode with numbers of bits, and NumPy's names for them.
+_DTYPES = {
+    **{(0, bits): f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{(1, bits): f"uint{bits}" for bits in (8, 16, 32, 64)},
+    **{(2, bits): f"float{bits}" for bits in (16, 32, 64)},
+    (4, 16): "bfloat16",
+    (5, 64): "complex64",
+    (5, 128): "complex128",
+    (6, 8): "bool",
+}
+_TYPES = {name: kind for kind, name in _DTYPES.items()}
 
 
 class _Device(ctypes.Structure):
@@ -69,13 +76,10 @@ class Contents(NamedTuple):
 def read(capsule: Any) -> Contents:
     """Read a capsule, which stays its owner's: the memory is valid as long as the capsule lives."""
     tensor = _Managed.from_address(_get_pointer(capsule, _NAME)).tensor
-    letters = {code: letter for letter, code in _CODES.items()}
-    if tensor.dtype.code == _BFLOAT and tensor.dtype.bits == 16:
-        dtype = "bfloat16"
-    elif tensor.dtype.code in letters and tensor.dtype.lanes == 1:
-        dtype = np.dtype(f"{letters[tensor.dtype.code]}{tensor.dtype.bits // 8}").name
-    else:
-        dtype = f"DLPack type {tensor.dtype.code} of {tensor.dtype.bits} bits"
+    code, bits, lanes = tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes
+    dtype = _DTYPES.get((code, bits)) if lanes == 1 else None
+    if dtype is None:
+        dtype = f"DLPack's type {code} of {bits} bits and {lanes} lanes"
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     strides = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else None
     address = (tensor.data or 0) + tensor.byte_offset
@@ -111,11 +115,7 @@ class Exporter:
         tensor.data = self._address
         tensor.device = _Device(*self._device)
         tensor.ndim = len(self._shape)
-        if self._dtype == "bfloat16":
-            tensor.dtype = _DataType(_BFLOAT, 16, 1)
-        else:
-            dtype = np.dtype(self._dtype)
-            tensor.dtype = _DataType(_CODES[dtype.kind], 8 * dtype.itemsize, 1)
+        tensor.dtype = _DataType(*_TYPES[self._dtype], 1)
         tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
         managed.deleter = _delete
         address = ctypes.addressof(managed)
